@@ -190,6 +190,21 @@ exec "$@"
 BODY
 duet x
 expect 'without a terminal sudo is not used either' "$? $(calls sudo)" '1 0'
+if command -v script >/dev/null && command -v setsid >/dev/null; then # both are always there on Debian
+  answer_on_terminal() { # ANSWER COMMAND: with a terminal of its own; its output
+    (sleep 0.3; echo "$1"; sleep 1) | script -qec "PATH='$tools' HOME='$work' $2" /dev/null | tr '\r' '\n' >"$work/messages"
+  }
+  touch "$work/apt_works"
+  answer_on_terminal n "'$clone/duet' x"
+  expect 'on a terminal, "no" installs nothing' "$(calls sudo)" 0
+  expect_message 'and says what to install' 'apt-get install -y'
+  answer_on_terminal y "$(command -v setsid) -w '$clone/duet' x"
+  expect_message 'a terminal that cannot be asked is none' 'apt-get install -y'
+  answer_on_terminal y "'$clone/duet' x"
+  expect 'on a terminal, "yes" installs with sudo' "$(calls sudo)" 1
+  expect_message 'and goes on' '^\[x\]'
+  rm -r "$work/installed" "$clone/build"
+fi
 rm "$tools/sudo" "$tools/dpkg-query"
 duet x
 expect 'a system without dpkg gets an error' $? 1
@@ -200,7 +215,7 @@ expect 'and runs when all is there' "$(duet x)" '[x]'
 # --- Tests
 built_clone
 expect './duet test prints what ctest prints' "$(duet test -R 'a b')" '100% tests passed'
-duet test -R 'a b'
+duet test -R 'a b' >/dev/null
 expect 'and ends as ctest ends' $? 8
 expect 'and passes arguments to it' "$(grep '^ctest' "$work/calls" | tail -n 1)" 'ctest --preset release -R a b'
 : >"$work/calls"
