@@ -79,7 +79,9 @@ TEST(Picture, OfNothingIsOneLine) {
 TEST(Picture, SurvivesAbsurdSizesAndLimits) {
   std::vector<BufferRequest> requests = {{"vast", UINT64_MAX - 63, INT32_MIN, INT32_MAX}};
   ArenaPlan plan = *plan_arena(requests);
-  EXPECT_NE(draw_plan(requests, plan).find("AAAA"), std::string::npos);
+  std::string text = draw_plan(requests, plan);
+  for (const auto& row : cells(text, 16)) EXPECT_EQ(row, std::string(72, 'A')) << text;
+  EXPECT_NE(text.find("\n 1152921504606846972 AAA"), std::string::npos) << "the second sixteenth\n" << text;
   EXPECT_NE(draw_plan(requests, plan, 0, -3).find(" A\n"), std::string::npos);
 }
 

@@ -220,6 +220,7 @@ TEST(Planner, AcceptsTheWholeRangeOfSteps) {
   Requests requests = {{"always", 64, kLow, kHigh}, {"first", 64, kLow, kLow}, {"last", 64, kHigh, kHigh}};
   ArenaPlan p = plan(requests);
   EXPECT_EQ(p.arena_bytes, 128u);
+  EXPECT_EQ(p.lower_bound_bytes, 128u);
   EXPECT_FALSE(find_overlap(requests, p));
 }
 
