@@ -49,6 +49,18 @@ icu::BreakIterator* iterator_for(const std::string& locale) {
   return iterator.get();
 }
 
+// French closes a quotation with a space before the mark ("« Oui. » dit-il"), where ICU breaks. The bytes at the start
+// of `piece` that belong to the sentence before: such a mark with the white space after it.
+size_t closing_quotation_bytes(std::string_view piece) {
+  for (std::string_view mark : {"\xC2\xBB", "\xE2\x80\x9D"}) {  // » and ”
+    if (!piece.starts_with(mark)) continue;
+    size_t end = mark.size();
+    while (end < piece.size() && classify(piece, end) == CharacterClass::kWhiteSpace) end += code_point_bytes(piece, end);
+    return end > mark.size() || end == piece.size() ? end : 0;  // at once before a word it opens one, as in German
+  }
+  return 0;
+}
+
 bool has_visible(std::string_view text) {
   for (size_t at = 0; at < text.size(); at += code_point_bytes(text, at)) {
     if (classify(text, at) != CharacterClass::kWhiteSpace) return true;
@@ -75,14 +87,18 @@ std::vector<std::string_view> split_sentences(std::string_view text, const std::
     const auto end = static_cast<size_t>(next);
     if (end <= begin || end > text.size()) continue;
     std::string_view piece = text.substr(begin, end - begin);
-    if (!has_visible(piece)) {
-      // White space only: it ends the sentence before, or opens the next one.
-      if (sentences.empty()) continue;
-      std::string_view& last = sentences.back();
-      last = {last.data(), last.size() + piece.size()};
-    } else {
-      sentences.push_back(piece);
+    // White space ends the sentence before it, or opens the first one.
+    size_t belongs_before = has_visible(piece) ? closing_quotation_bytes(piece) : piece.size();
+    if (sentences.empty()) {
+      if (belongs_before == piece.size()) continue;
+      belongs_before = 0;
     }
+    if (belongs_before > 0) {
+      std::string_view& last = sentences.back();
+      last = {last.data(), last.size() + belongs_before};
+      piece.remove_prefix(belongs_before);
+    }
+    if (!piece.empty()) sentences.push_back(piece);
     begin = end;
   }
   if (begin < text.size()) {  // white space only, or what an ICU error left over

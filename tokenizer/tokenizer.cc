@@ -105,25 +105,26 @@ Status Tokenizer::append_text(const Side& side, std::string_view text, size_t st
   return {};
 }
 
-Result<Encoding> Tokenizer::encode(std::string_view text, std::optional<std::string_view> language_token) const {
-  const Side side{source_, source_vocabulary_, source_special_};
-  Encoding out;
-  LanguageToken split{language_token.value_or(""), text};
-  if (!language_token) split = split_language_token(text);
+Result<Encoding> Tokenizer::encode_side(const Side& side, std::string_view text,
+                                        std::optional<std::string_view> language_token) {
+  const LanguageToken split =
+      language_token ? LanguageToken{*language_token, text} : split_language_token(text);
   const size_t start = text.size() - split.rest.size();
+  Encoding out;
   if (!split.token.empty()) {
-    // A token of the text that spells a special name would need ">>" in front: it cannot.
-    out.ids.push_back(is_special_name(split.token) ? source_special_.unknown : lookup(side, split.token));
+    out.ids.push_back(is_special_name(split.token) ? side.special.unknown : lookup(side, split.token));
     out.ranges.push_back({0, static_cast<uint32_t>(start)});
   }
   DUET_TRY(append_text(side, split.rest, start, out));
   return out;
 }
 
-Result<Encoding> Tokenizer::encode_target(std::string_view text) const {
-  Encoding out;
-  DUET_TRY(append_text({target_, target_vocabulary(), target_special_}, text, 0, out));
-  return out;
+Result<Encoding> Tokenizer::encode(std::string_view text, std::optional<std::string_view> language_token) const {
+  return encode_side({source_, source_vocabulary_, source_special_}, text, language_token);
+}
+
+Result<Encoding> Tokenizer::encode_target(std::string_view text, std::optional<std::string_view> language_token) const {
+  return encode_side({target_, target_vocabulary(), target_special_}, text, language_token);
 }
 
 Result<std::string> Tokenizer::decode(std::span<const int32_t> ids) const {

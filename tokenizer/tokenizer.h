@@ -62,8 +62,9 @@ class Tokenizer {
   // Errors: kUsage for a text above Subwords::kMaxTextBytes.
   Result<Encoding> encode(std::string_view text, std::optional<std::string_view> language_token = std::nullopt) const;
 
-  // A text of the target side, for scoring given translations: the reference's `text_target=`.
-  Result<Encoding> encode_target(std::string_view text) const;
+  // The same for a text of the target side, for scoring given translations: the reference's `text_target=`.
+  Result<Encoding> encode_target(std::string_view text,
+                                 std::optional<std::string_view> language_token = std::nullopt) const;
 
   // Special ids are dropped; white space at both ends is stripped. For a stream: decode the growing prefix again.
   // Errors: kUsage for an id outside the target vocabulary.
@@ -101,6 +102,8 @@ class Tokenizer {
   static int32_t lookup(const Side& side, std::string_view piece);
   static void append_piece(const Side& side, std::string_view piece, ByteRange range, Encoding& out);
   static Status append_text(const Side& side, std::string_view text, size_t start, Encoding& out);
+  static Result<Encoding> encode_side(const Side& side, std::string_view text,
+                                      std::optional<std::string_view> language_token);
 
   // Constant after create.
   Subwords source_;
