@@ -18,8 +18,8 @@ struct Descriptor {
   }
 };
 
-Result<struct stat> open_regular(const std::string& path, Descriptor& file) {
-  file.fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+Result<struct stat> open_file(const std::string& path, int flags, Descriptor& file) {
+  file.fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | flags);
   if (file.fd < 0) return failure(ErrorCode::kIo, "{}: cannot open: {}", path, std::strerror(errno));
   struct stat info {};
   if (::fstat(file.fd, &info) != 0) return failure(ErrorCode::kIo, "{}: cannot stat: {}", path, std::strerror(errno));
@@ -31,7 +31,7 @@ Result<struct stat> open_regular(const std::string& path, Descriptor& file) {
 
 Result<MappedFile> MappedFile::open(const std::string& path) {
   Descriptor file;
-  DUET_ASSIGN(auto info, open_regular(path, file));
+  DUET_ASSIGN(auto info, open_file(path, O_NONBLOCK, file));  // a FIFO without a writer must not hang us
   if (!S_ISREG(info.st_mode)) return failure(ErrorCode::kIo, "{}: not a regular file, cannot be mapped", path);
   if (info.st_size == 0) return failure(ErrorCode::kBadInput, "{}: the file is empty", path);
   auto size = static_cast<size_t>(info.st_size);
@@ -57,7 +57,7 @@ MappedFile::~MappedFile() {
 
 Result<std::string> read_file(const std::string& path, size_t max_bytes) {
   Descriptor file;
-  DUET_ASSIGN(auto info, open_regular(path, file));
+  DUET_ASSIGN(auto info, open_file(path, 0, file));
   if (info.st_size > 0 && static_cast<size_t>(info.st_size) > max_bytes)
     return failure(ErrorCode::kBadInput, "{}: {} bytes, expected at most {}", path, info.st_size, max_bytes);
   std::string text;

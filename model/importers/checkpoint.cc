@@ -5,8 +5,8 @@
 
 namespace duet::model {
 
-MarianCheckpoint::MarianCheckpoint(MarianConfig config, MarianTables tables, std::string path, StoredTensors tensors,
-                                   std::shared_ptr<const void> owner)
+MarianCheckpoint::MarianCheckpoint(MarianConfig config, MarianTables tables, std::string path,
+                                   StoredTensors tensors, std::shared_ptr<const void> owner)
     : config_(std::move(config)),
       tables_(std::move(tables)),
       path_(std::move(path)),

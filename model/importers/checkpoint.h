@@ -1,5 +1,6 @@
-// What every importer yields: a Marian configuration and its named weights, checked against each other, read as
-// floats on demand. Formats end here: a builder sees nothing of the files. Importers: huggingface_marian.h.
+// What every importer yields: a Marian configuration and its named weights, checked against each other, read
+// as floats on demand. Formats end here: a builder sees nothing of the files. Importers:
+// huggingface_marian.h.
 #pragma once
 
 #include <cstdint>
@@ -26,8 +27,8 @@ enum class EarlyStopping : uint8_t {
   kNever,      // "never": stop when no better hypothesis can come
 };
 
-// The sizes are at least 1 and at most 2^20 (layers 256), so that products of three fit 64 bits. d_model is even and a
-// multiple of both head counts; every id is below decoder_vocabulary_size.
+// The sizes are at least 1 and at most 2^20 (layers 256), so that products of three fit 64 bits. d_model is
+// even and a multiple of both head counts; every id is below decoder_vocabulary_size.
 struct MarianConfig {
   uint32_t d_model = 0;
   uint32_t encoder_layers = 0;
@@ -38,7 +39,8 @@ struct MarianConfig {
   uint32_t decoder_ffn_dim = 0;
   uint32_t max_position_embeddings = 0;  // rows of the position tables
   uint32_t vocabulary_size = 0;          // of the source
-  uint32_t decoder_vocabulary_size = 0;  // of the target; equal to the source's when the embeddings are shared
+  uint32_t decoder_vocabulary_size =
+      0;  // of the target; equal to the source's when the embeddings are shared
   MarianActivation activation = MarianActivation::kGelu;
   bool scale_embedding = false;  // multiply embeddings by sqrt(d_model)
   bool tie_word_embeddings = true;
@@ -50,7 +52,8 @@ struct MarianConfig {
   uint32_t decoder_start_id = 0;
   std::optional<uint32_t> forced_eos_id;  // the only token allowed at the last place that max_length gives
   std::vector<uint32_t> suppressed_ids;   // never generated; ascending, each once; without eos_id
-  std::optional<uint32_t> max_length;     // tokens of the target with its start token; absent: the model says nothing
+  std::optional<uint32_t>
+      max_length;  // tokens of the target with its start token; absent: the model says nothing
   uint32_t num_beams = 1;
   double length_penalty = 1;
   EarlyStopping early_stopping = EarlyStopping::kHeuristic;
@@ -83,8 +86,8 @@ struct MarianTables {
 // Immutable; copies share the weights. Safe to read from several threads.
 class MarianCheckpoint {
  public:
-  // REQUIRES: `tensors` holds every weight that `config` implies under its Hugging Face name, with its shape; `owner`
-  // keeps their bytes alive. `path` names the file in messages.
+  // REQUIRES: `tensors` holds every weight that `config` implies under its Hugging Face name, with its shape;
+  // `owner` keeps their bytes alive. `path` names the file in messages.
   MarianCheckpoint(MarianConfig config, MarianTables tables, std::string path, StoredTensors tensors,
                    std::shared_ptr<const void> owner);
 
@@ -126,8 +129,9 @@ class MarianCheckpoint {
   std::shared_ptr<const void> owner_;
 };
 
-// [positions, d_model]: column c of the first half is sin(p / 10000^(2c/D)), of the second half the cosine of the same
-// angle; computed in double and rounded once, as transformers' MarianSinusoidalPositionalEmbedding does. d_model is even.
+// [positions, d_model]: column c of the first half is sin(p / 10000^(2c/D)), of the second half the cosine of
+// the same angle; computed in double and rounded once, as transformers' MarianSinusoidalPositionalEmbedding
+// does. d_model is even.
 std::vector<float> sinusoidal_positions(uint64_t positions, uint64_t d_model);
 
 }  // namespace duet::model

@@ -16,7 +16,7 @@ constexpr uint64_t kMaxPositions = 1 << 16;  // a table may have to be computed:
 // ---- config.json: the model ----
 
 struct SizeField {
-  uint32_t MarianConfig::* member;
+  uint32_t MarianConfig::*member;
   const char* name;
   const char* alias;  // transformers' attribute_map: another name of the same attribute, or null
   uint32_t otherwise;
@@ -43,12 +43,9 @@ struct RequiredFlag {
 
 // Variants of the architecture that the reference implementation does not have.
 constexpr RequiredFlag kRequiredFlags[] = {
-    {"normalize_before", false, false},
-    {"normalize_embedding", false, false},
-    {"add_final_layer_norm", false, false},
-    {"static_position_embeddings", true, true},
-    {"is_encoder_decoder", true, true},
-    {"is_decoder", false, false},
+    {"normalize_before", false, false},     {"normalize_embedding", false, false},
+    {"add_final_layer_norm", false, false}, {"static_position_embeddings", true, true},
+    {"is_encoder_decoder", true, true},     {"is_decoder", false, false},
     {"tie_encoder_decoder", false, false},
 };
 
@@ -79,14 +76,17 @@ Status read_sizes(const JsonObject& file, MarianConfig& config) {
     }
     config.*field.member = static_cast<uint32_t>(size.value_or(field.otherwise));
   }
-  DUET_ASSIGN(auto target, file.integer("decoder_vocab_size", 0, kMaxDimension));  // 0 is "as the source" to the reference
-  config.decoder_vocabulary_size = target.value_or(0) ? static_cast<uint32_t>(*target) : config.vocabulary_size;
+  DUET_ASSIGN(auto target,
+              file.integer("decoder_vocab_size", 0, kMaxDimension));  // 0 is "as the source" to the reference
+  config.decoder_vocabulary_size =
+      target.value_or(0) ? static_cast<uint32_t>(*target) : config.vocabulary_size;
 
   if (config.d_model % 2 != 0) return file.refuse(ErrorCode::kUnsupported, "d_model", "an even number");
   for (auto [name, heads] : {std::pair("encoder_attention_heads", config.encoder_heads),
                              std::pair("decoder_attention_heads", config.decoder_heads)})
     if (config.d_model % heads != 0)
-      return file.refuse(ErrorCode::kBadInput, name, fmt::format("a divisor of d_model = {}", config.d_model));
+      return file.refuse(ErrorCode::kBadInput, name,
+                         fmt::format("a divisor of d_model = {}", config.d_model));
   return {};
 }
 
@@ -113,7 +113,8 @@ Status read_embedding_rules(const JsonObject& file, MarianConfig& config) {
   config.share_encoder_decoder_embeddings = share.value_or(true);
   if (config.share_encoder_decoder_embeddings && config.decoder_vocabulary_size != config.vocabulary_size)
     return file.refuse(ErrorCode::kBadInput, "decoder_vocab_size",
-                       fmt::format("vocab_size = {}, since share_encoder_decoder_embeddings is true", config.vocabulary_size));
+                       fmt::format("vocab_size = {}, since share_encoder_decoder_embeddings is true",
+                                   config.vocabulary_size));
   // The embeddings' padding row: it changes nothing here, but the reference refuses one outside the tables.
   uint32_t rows = std::min(config.vocabulary_size, config.decoder_vocabulary_size);
   DUET_TRY(file.integer("pad_token_id", 0, rows - 1));
@@ -129,14 +130,26 @@ struct NeutralNumber {
 
 // Fields of GenerationConfig that change what a search yields, with the value that changes nothing.
 constexpr NeutralNumber kNeutralNumbers[] = {
-    {"repetition_penalty", 1}, {"encoder_repetition_penalty", 1}, {"no_repeat_ngram_size", 0},
-    {"encoder_no_repeat_ngram_size", 0}, {"min_length", 0}, {"min_new_tokens", 0}, {"guidance_scale", 1},
-    {"num_beam_groups", 1}, {"diversity_penalty", 0}, {"penalty_alpha", 0}, {"num_return_sequences", 1},
+    {"repetition_penalty", 1},   {"encoder_repetition_penalty", 1},
+    {"no_repeat_ngram_size", 0}, {"encoder_no_repeat_ngram_size", 0},
+    {"min_length", 0},           {"min_new_tokens", 0},
+    {"guidance_scale", 1},       {"num_beam_groups", 1},
+    {"diversity_penalty", 0},    {"penalty_alpha", 0},
+    {"num_return_sequences", 1},
 };
 constexpr const char* kNeutralWhenFalse[] = {"do_sample", "force_bos_token_to_be_generated", "token_healing"};
 constexpr const char* kNeutralWhenAbsent[] = {
-    "forced_bos_token_id", "suppress_tokens", "begin_suppress_tokens", "sequence_bias", "exponential_decay_length_penalty",
-    "watermarking_config", "constraints", "force_words_ids", "dola_layers", "stop_strings", "max_time",
+    "forced_bos_token_id",
+    "suppress_tokens",
+    "begin_suppress_tokens",
+    "sequence_bias",
+    "exponential_decay_length_penalty",
+    "watermarking_config",
+    "constraints",
+    "force_words_ids",
+    "dola_layers",
+    "stop_strings",
+    "max_time",
 };
 
 Status refuse_unsupported_decoding(const JsonObject& file) {
@@ -159,10 +172,12 @@ Status refuse_unsupported_decoding(const JsonObject& file) {
 Result<std::optional<uint32_t>> read_id(const JsonObject& file, const char* name, uint32_t vocabulary_size) {
   const auto* value = file.find(name);
   if (!value) return std::nullopt;
-  if (value->is_array() && value->size() > 1) return file.refuse(ErrorCode::kUnsupported, name, "a single id");
+  if (value->is_array() && value->size() > 1)
+    return file.refuse(ErrorCode::kUnsupported, name, "a single id");
   if (value->is_array() && value->size() == 1) value = &value->front();
   if (!value->is_number_unsigned() || value->get<uint64_t>() >= vocabulary_size)
-    return file.refuse(ErrorCode::kBadInput, name, fmt::format("an id below the target vocabulary's {}", vocabulary_size));
+    return file.refuse(ErrorCode::kBadInput, name,
+                       fmt::format("an id below the target vocabulary's {}", vocabulary_size));
   return value->get<uint32_t>();
 }
 
@@ -176,34 +191,42 @@ Status read_special_ids(const JsonObject& file, MarianConfig& config) {
   if (!start) {
     DUET_ASSIGN(start, read_id(file, "bos_token_id", size));  // as the reference does
   }
-  if (!start) return file.refuse(ErrorCode::kBadInput, "decoder_start_token_id", "the id that starts a translation");
+  if (!start)
+    return file.refuse(ErrorCode::kBadInput, "decoder_start_token_id", "the id that starts a translation");
   config.eos_id = *eos;
   config.decoder_start_id = *start;
   config.pad_id = pad.value_or(*eos);  // as the reference does
   return {};
 }
 
-// bad_words_ids: [[id], ...]. Phrases of several tokens are refused; </s> alone is ignored, as by the reference.
+// bad_words_ids: [[id], ...]. Phrases of several tokens are refused; </s> alone is ignored, as by the
+// reference.
 Status read_suppressed_ids(const JsonObject& file, MarianConfig& config) {
   const auto* phrases = file.find("bad_words_ids");
   if (!phrases) return {};
-  auto expected = fmt::format("a list of lists of one id below the target vocabulary's {}", config.decoder_vocabulary_size);
+  auto expected = fmt::format("a list of lists of one id below the target vocabulary's {}",
+                              config.decoder_vocabulary_size);
   if (!phrases->is_array()) return file.refuse(ErrorCode::kBadInput, "bad_words_ids", expected);
   for (const auto& phrase : *phrases) {
-    if (!phrase.is_array() || phrase.empty()) return file.refuse(ErrorCode::kBadInput, "bad_words_ids", expected);
+    if (!phrase.is_array() || phrase.empty())
+      return file.refuse(ErrorCode::kBadInput, "bad_words_ids", expected);
     if (phrase.size() > 1)
-      return failure(ErrorCode::kUnsupported, "{}: bad_words_ids holds the phrase {}, expected phrases of one token only",
-                     file.path(), describe(phrase));
+      return failure(ErrorCode::kUnsupported,
+                     "{}: bad_words_ids holds the phrase {}, expected phrases of one token only", file.path(),
+                     describe(phrase));
     if (!phrase[0].is_number_unsigned() || phrase[0].get<uint64_t>() >= config.decoder_vocabulary_size)
-      return failure(ErrorCode::kBadInput, "{}: bad_words_ids holds {}, expected {}", file.path(), describe(phrase), expected);
-    if (phrase[0].get<uint32_t>() != config.eos_id) config.suppressed_ids.push_back(phrase[0].get<uint32_t>());
+      return failure(ErrorCode::kBadInput, "{}: bad_words_ids holds {}, expected {}", file.path(),
+                     describe(phrase), expected);
+    if (phrase[0].get<uint32_t>() != config.eos_id)
+      config.suppressed_ids.push_back(phrase[0].get<uint32_t>());
   }
   auto& ids = config.suppressed_ids;
   std::sort(ids.begin(), ids.end());
   ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
   if (ids.size() + 1 >= config.decoder_vocabulary_size)
-    return failure(ErrorCode::kBadInput, "{}: bad_words_ids suppresses {} of {} ids, expected some left to generate",
-                   file.path(), ids.size(), config.decoder_vocabulary_size);
+    return failure(ErrorCode::kBadInput,
+                   "{}: bad_words_ids suppresses {} of {} ids, expected some left to generate", file.path(),
+                   ids.size(), config.decoder_vocabulary_size);
   return {};
 }
 
@@ -221,7 +244,7 @@ Status read_search(const JsonObject& file, MarianConfig& config) {
   if (const auto* stop = file.find("early_stopping")) {
     if (!stop->is_boolean() && *stop != "never")
       return file.refuse(ErrorCode::kBadInput, "early_stopping", "true, false or \"never\"");
-    config.early_stopping = !stop->is_boolean()   ? EarlyStopping::kNever
+    config.early_stopping = !stop->is_boolean() ? EarlyStopping::kNever
                             : stop->get<bool>() ? EarlyStopping::kFirst
                                                 : EarlyStopping::kHeuristic;
   }

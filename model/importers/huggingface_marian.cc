@@ -49,8 +49,8 @@ void expect_layer(ExpectedTensors& expected, const std::string& layer, uint64_t 
   expect_norm(expected, layer + ".final_layer_norm", d_model);
 }
 
-// Every tensor that a file of this configuration may hold. Tables that may be tied or computed are not required one by
-// one: resolve_embeddings() says what is missing.
+// Every tensor that a file of this configuration may hold. Tables that may be tied or computed are not
+// required one by one: resolve_embeddings() says what is missing.
 ExpectedTensors expected_tensors(const MarianConfig& config) {
   constexpr const char* kAttentions[] = {"self_attn", "encoder_attn"};
   ExpectedTensors expected;
@@ -59,7 +59,8 @@ ExpectedTensors expected_tensors(const MarianConfig& config) {
     expect_layer(expected, fmt::format("model.encoder.layers.{}", i), d_model, config.encoder_ffn_dim,
                  std::span(kAttentions).first(1));
   for (uint32_t i = 0; i < config.decoder_layers; ++i)
-    expect_layer(expected, fmt::format("model.decoder.layers.{}", i), d_model, config.decoder_ffn_dim, kAttentions);
+    expect_layer(expected, fmt::format("model.decoder.layers.{}", i), d_model, config.decoder_ffn_dim,
+                 kAttentions);
   if (config.share_encoder_decoder_embeddings) expected[kShared] = {{config.vocabulary_size, d_model}, false};
   expected[kEncoderEmbedding] = {{config.vocabulary_size, d_model}, false};
   expected[kDecoderEmbedding] = {{config.decoder_vocabulary_size, d_model}, false};
@@ -78,14 +79,16 @@ Status check_tensors(const std::string& path, const StoredTensors& tensors, cons
   for (const auto& [name, tensor] : tensors) {
     auto place = expected.find(name);
     if (place == expected.end())
-      return failure(ErrorCode::kBadInput, "{}: tensor {} of shape {} has no place in a Marian model of this config.json",
-                     path, in_quotes(name), describe_shape(tensor.shape));
+      return failure(ErrorCode::kBadInput,
+                     "{}: tensor {} of shape {} has no place in a Marian model of this config.json", path,
+                     in_quotes(name), describe_shape(tensor.shape));
     if (tensor.shape != place->second.shape)
       return failure(ErrorCode::kBadInput, "{}: tensor {} has shape {}, expected {}", path, name,
                      describe_shape(tensor.shape), describe_shape(place->second.shape));
-    if (tensor.type != StoredType::kF32 && tensor.type != StoredType::kF16 && tensor.type != StoredType::kBF16)
-      return failure(ErrorCode::kUnsupported, "{}: tensor {} has dtype {}, expected F32, F16 or BF16", path, name,
-                     name_of(tensor.type));
+    if (tensor.type != StoredType::kF32 && tensor.type != StoredType::kF16 &&
+        tensor.type != StoredType::kBF16)
+      return failure(ErrorCode::kUnsupported, "{}: tensor {} has dtype {}, expected F32, F16 or BF16", path,
+                     name, name_of(tensor.type));
   }
   return {};
 }
@@ -98,13 +101,14 @@ bool same_bits(const StoredTensor& a, const StoredTensor& b) {
 // Parameters of the reference model -> the stored tensor that each ends up with.
 class TyingRules {
  public:
-  TyingRules(const StoredTensors& tensors, std::initializer_list<const char*> parameters) : tensors_(tensors) {
+  TyingRules(const StoredTensors& tensors, std::initializer_list<const char*> parameters)
+      : tensors_(tensors) {
     for (const char* name : parameters)
       if (tensors.contains(name)) source_[name] = name;
   }
 
-  // PreTrainedModel.tie_weights(): `target` takes `source`'s table, unless the file holds both with different values.
-  // Where the file holds only the target, it is the source that takes the target's.
+  // PreTrainedModel.tie_weights(): `target` takes `source`'s table, unless the file holds both with different
+  // values. Where the file holds only the target, it is the source that takes the target's.
   void tie(const char* target, const char* source) {
     bool has_source = source_.contains(source), has_target = source_.contains(target);
     if (has_source && has_target) {
@@ -123,7 +127,9 @@ class TyingRules {
   }
 
  private:
-  const StoredTensor& stored(const char* parameter) const { return tensors_.find(source_.find(parameter)->second)->second; }
+  const StoredTensor& stored(const char* parameter) const {
+    return tensors_.find(source_.find(parameter)->second)->second;
+  }
 
   const StoredTensors& tensors_;
   std::map<std::string, std::string, std::less<>> source_;
@@ -134,24 +140,26 @@ Status resolve_embeddings(const std::string& path, const MarianConfig& config, c
                           MarianTables& tables) {
   TyingRules rules(tensors, {kShared, kEncoderEmbedding, kDecoderEmbedding, kOutput});
   if (config.tie_word_embeddings && config.share_encoder_decoder_embeddings) {
-    // The reference's order. A pass over the pairs leaves unresolved only those before the first table that exists.
+    // The reference's order. A pass over the pairs leaves unresolved only those before the first table that
+    // exists.
     for (int pass = 0; pass < 2; ++pass)
       for (const char* target : {kOutput, kDecoderEmbedding, kEncoderEmbedding}) rules.tie(target, kShared);
   } else if (config.tie_word_embeddings) {
     rules.tie(kOutput, kDecoderEmbedding);
   } else if (config.share_encoder_decoder_embeddings && tensors.contains(kShared)) {
-    // Releases before 5.0 tied both inputs to model.shared here and stored it alone; 5.x stores a table for each side.
-    for (const char* target : {kDecoderEmbedding, kEncoderEmbedding})
-      if (!tensors.contains(target)) rules.tie(target, kShared);
+    // Releases before 5.0 tied both inputs to model.shared here and stored it alone; 5.x stores a table for
+    // each side.
+    for (const char* target : {kDecoderEmbedding, kEncoderEmbedding}) rules.tie(target, kShared);
   }
   struct Part {
     const char* parameter;
-    std::string MarianTables::* table;
+    std::string MarianTables::*table;
     uint64_t rows;
   };
-  for (const Part& part : {Part{kEncoderEmbedding, &MarianTables::encoder_embedding, config.vocabulary_size},
-                           Part{kDecoderEmbedding, &MarianTables::decoder_embedding, config.decoder_vocabulary_size},
-                           Part{kOutput, &MarianTables::output_weight, config.decoder_vocabulary_size}}) {
+  for (const Part& part :
+       {Part{kEncoderEmbedding, &MarianTables::encoder_embedding, config.vocabulary_size},
+        Part{kDecoderEmbedding, &MarianTables::decoder_embedding, config.decoder_vocabulary_size},
+        Part{kOutput, &MarianTables::output_weight, config.decoder_vocabulary_size}}) {
     const std::string* name = rules.find(part.parameter);
     if (!name)
       return failure(ErrorCode::kBadInput,
@@ -180,12 +188,14 @@ void merge_copies(const StoredTensors& tensors, MarianTables& tables) {
 // Explains a directory without model.safetensors.
 tl::unexpected<Error> no_weights(const std::string& directory) {
   std::error_code ignored;
-  for (const char* name : {"model.safetensors.index.json", "pytorch_model.bin", "tf_model.h5", "flax_model.msgpack"})
+  for (const char* name :
+       {"model.safetensors.index.json", "pytorch_model.bin", "tf_model.h5", "flax_model.msgpack"})
     if (std::filesystem::exists(directory + "/" + name, ignored))
-      return failure(ErrorCode::kUnsupported,
-                     "{}/{}: weights in this form are not read, expected one model.safetensors: save the model with "
-                     "transformers, MarianMTModel.from_pretrained(...).save_pretrained(...)",
-                     directory, name);
+      return failure(
+          ErrorCode::kUnsupported,
+          "{}/{}: weights in this form are not read, expected one model.safetensors: save the model with "
+          "transformers, MarianMTModel.from_pretrained(...).save_pretrained(...)",
+          directory, name);
   return failure(ErrorCode::kIo, "{}/model.safetensors: there is no such file", directory);
 }
 

@@ -18,7 +18,8 @@ constexpr size_t kMaxShownElements = 8;  // of an array
 
 std::string describe_nested(const json& value, int depth) {
   if (value.is_object()) return value.empty() ? "{}" : fmt::format("an object of {} fields", value.size());
-  if (!value.is_array()) return value.is_string() ? in_quotes(value.get_ref<const std::string&>()) : value.dump();
+  if (!value.is_array())
+    return value.is_string() ? in_quotes(value.get_ref<const std::string&>()) : value.dump();
   if (depth == 0) return fmt::format("an array of {}", value.size());
   std::string shown;
   for (size_t i = 0; i < value.size() && i < kMaxShownElements; ++i)
@@ -39,13 +40,15 @@ std::string describe(const json& value) { return describe_nested(value, 2); }
 Result<JsonObject> JsonObject::read(const std::string& path) {
   DUET_ASSIGN(std::string text, memory::read_file(path, kMaxBytes));
   if (is_git_lfs_pointer(text))
-    return failure(ErrorCode::kBadInput, "{}: this is a Git LFS pointer, not the file: fetch it with `git lfs pull`", path);
+    return failure(ErrorCode::kBadInput,
+                   "{}: this is a Git LFS pointer, not the file: fetch it with `git lfs pull`", path);
   std::vector<std::set<std::string>> keys;  // of the objects that are open
   std::optional<std::string> repeated;
   auto watch = [&](int, json::parse_event_t event, json& value) {
     if (event == json::parse_event_t::object_start) keys.emplace_back();
     if (event == json::parse_event_t::object_end) keys.pop_back();
-    if (event == json::parse_event_t::key && !keys.back().insert(value.get<std::string>()).second && !repeated)
+    if (event == json::parse_event_t::key && !keys.back().insert(value.get<std::string>()).second &&
+        !repeated)
       repeated = value.get<std::string>();
     return true;
   };
@@ -57,7 +60,8 @@ Result<JsonObject> JsonObject::read(const std::string& path) {
   } catch (const json::exception& error) {  // a number beyond the range of a double
     return failure(ErrorCode::kBadInput, "{}: not readable as JSON: {}", path, error.what());
   }
-  if (repeated) return failure(ErrorCode::kBadInput, "{}: field {} is given twice", path, in_quotes(*repeated));
+  if (repeated)
+    return failure(ErrorCode::kBadInput, "{}: field {} is given twice", path, in_quotes(*repeated));
   if (!value.is_object())
     return failure(ErrorCode::kBadInput, "{}: holds {}, expected a JSON object", path, describe(value));
   return JsonObject(path, std::move(value));
@@ -68,7 +72,8 @@ const json* JsonObject::find(std::string_view field) const {
   return place == value_.end() || place->is_null() ? nullptr : &*place;
 }
 
-Result<std::optional<uint64_t>> JsonObject::integer(std::string_view field, uint64_t min, uint64_t max) const {
+Result<std::optional<uint64_t>> JsonObject::integer(std::string_view field, uint64_t min,
+                                                    uint64_t max) const {
   const json* value = find(field);
   if (!value) return std::nullopt;
   if (!value->is_number_unsigned() || value->get<uint64_t>() < min || value->get<uint64_t>() > max)
@@ -98,7 +103,8 @@ Result<std::optional<std::string>> JsonObject::text(std::string_view field) cons
   return value->get<std::string>();
 }
 
-tl::unexpected<Error> JsonObject::refuse(ErrorCode code, std::string_view field, std::string_view expected) const {
+tl::unexpected<Error> JsonObject::refuse(ErrorCode code, std::string_view field,
+                                         std::string_view expected) const {
   const json* value = find(field);
   if (!value) return failure(code, "{}: {} is missing, expected {}", path_, field, expected);
   return failure(code, "{}: {} is {}, expected {}", path_, field, describe(*value), expected);

@@ -23,7 +23,8 @@ class JsonObject {
   bool has(std::string_view field) const { return find(field) != nullptr; }
   const nlohmann::json* find(std::string_view field) const;  // null when it is not there
 
-  // The value, or nothing when the field is not there. Errors: kBadInput for another type or a value out of bounds.
+  // The value, or nothing when the field is not there. Errors: kBadInput for another type or a value out of
+  // bounds.
   Result<std::optional<uint64_t>> integer(std::string_view field, uint64_t min, uint64_t max) const;
   Result<std::optional<double>> number(std::string_view field) const;
   Result<std::optional<bool>> flag(std::string_view field) const;

@@ -1,5 +1,5 @@
-// The header is read by a SAX handler that knows the format's two levels: nothing else is ever stored, so a hostile
-// header costs no more memory than its entries.
+// The header is read by a SAX handler that knows the format's two levels: nothing else is ever stored, so a
+// hostile header costs no more memory than its entries.
 #include "model/importers/safetensors.h"
 
 #include <algorithm>
@@ -42,7 +42,8 @@ class HeaderHandler : public nlohmann::json_sax<json> {
   bool number_unsigned(number_unsigned_t value) override {
     if (state_ != State::kList) return refuse_value(fmt::to_string(value));
     if (list_->size() == kMaxRank)
-      return refuse("{}: tensor {}: {} has more than {} elements", path_, in_quotes(tensor_), field_, kMaxRank);
+      return refuse("{}: tensor {}: {} has more than {} elements", path_, in_quotes(tensor_), field_,
+                    kMaxRank);
     list_->push_back(value);
     return true;
   }
@@ -52,9 +53,10 @@ class HeaderHandler : public nlohmann::json_sax<json> {
     if (state_ != State::kEntry || field_ != "dtype") return refuse_value(in_quotes(value));
     entry_->type = stored_type(value);
     if (entry_->type) return true;
-    error = Error{ErrorCode::kUnsupported,
-                  fmt::format("{}: tensor {}: dtype is {}, expected a safetensors type such as F32, F16 or BF16", path_,
-                              in_quotes(tensor_), in_quotes(value))};
+    error =
+        Error{ErrorCode::kUnsupported,
+              fmt::format("{}: tensor {}: dtype is {}, expected a safetensors type such as F32, F16 or BF16",
+                          path_, in_quotes(tensor_), in_quotes(value))};
     return false;
   }
 
@@ -115,8 +117,8 @@ class HeaderHandler : public nlohmann::json_sax<json> {
     field_ = name;
     bool known = name == "dtype" || name == "shape" || name == "data_offsets";
     if (!known)
-      return refuse("{}: tensor {}: unknown field {}, expected dtype, shape and data_offsets", path_, in_quotes(tensor_),
-                    in_quotes(name));
+      return refuse("{}: tensor {}: unknown field {}, expected dtype, shape and data_offsets", path_,
+                    in_quotes(tensor_), in_quotes(name));
     bool twice = name == "dtype" ? entry_->type.has_value()
                                  : (name == "shape" ? entry_->shape : entry_->offsets).has_value();
     return !twice || refuse("{}: tensor {}: {} is given twice", path_, in_quotes(tensor_), name);
@@ -129,11 +131,15 @@ class HeaderHandler : public nlohmann::json_sax<json> {
   bool refuse_value(std::string_view value) {
     switch (state_) {
       case State::kStart:
-      case State::kEnd: return refuse("{}: the header is {}, expected a JSON object", path_, value);
-      case State::kHeader: return refuse("{}: header entry {} is {}, expected an object", path_, in_quotes(tensor_), value);
-      case State::kMetadata: return refuse("{}: __metadata__ holds {}, expected strings only", path_, value);
+      case State::kEnd:
+        return refuse("{}: the header is {}, expected a JSON object", path_, value);
+      case State::kHeader:
+        return refuse("{}: header entry {} is {}, expected an object", path_, in_quotes(tensor_), value);
+      case State::kMetadata:
+        return refuse("{}: __metadata__ holds {}, expected strings only", path_, value);
       case State::kEntry:
-      case State::kList: break;
+      case State::kList:
+        break;
     }
     return refuse("{}: tensor {}: {} holds {}, expected {}", path_, in_quotes(tensor_), field_, value,
                   field_ == "dtype" ? "a string" : "an array of unsigned integers");
@@ -148,9 +154,9 @@ class HeaderHandler : public nlohmann::json_sax<json> {
   const std::string& path_;
   State state_ = State::kStart;
   bool metadata_seen_ = false;
-  std::string tensor_, field_;                 // the keys last seen on the two levels
-  Entry* entry_ = nullptr;                     // of tensor_
-  std::vector<uint64_t>* list_ = nullptr;      // the array that is being read
+  std::string tensor_, field_;             // the keys last seen on the two levels
+  Entry* entry_ = nullptr;                 // of tensor_
+  std::vector<uint64_t>* list_ = nullptr;  // the array that is being read
 };
 
 // The bytes of one entry, its shape and range checked against each other and against the data.
@@ -158,19 +164,23 @@ Result<StoredTensor> place_tensor(const std::string& path, const std::string& na
                                   std::span<const std::byte> data) {
   const std::vector<uint64_t>& offsets = *entry.offsets;
   if (offsets.size() != 2)
-    return failure(ErrorCode::kBadInput, "{}: tensor {}: data_offsets has {} elements, expected 2", path, in_quotes(name),
-                   offsets.size());
+    return failure(ErrorCode::kBadInput, "{}: tensor {}: data_offsets has {} elements, expected 2", path,
+                   in_quotes(name), offsets.size());
   auto [begin, end] = std::pair(offsets[0], offsets[1]);
   if (begin > end || end > data.size())
-    return failure(ErrorCode::kBadInput, "{}: tensor {}: data_offsets are [{}, {}], expected a range inside {} bytes of data",
-                   path, in_quotes(name), begin, end, data.size());
+    return failure(ErrorCode::kBadInput,
+                   "{}: tensor {}: data_offsets are [{}, {}], expected a range inside {} bytes of data", path,
+                   in_quotes(name), begin, end, data.size());
   std::optional<uint64_t> expected = stored_bytes(*entry.type, *entry.shape);
   if (!expected)
-    return failure(ErrorCode::kBadInput, "{}: tensor {}: shape {} of {} is not a whole number of bytes below 2^64", path,
+    return failure(ErrorCode::kBadInput,
+                   "{}: tensor {}: shape {} of {} is not a whole number of bytes below 2^64", path,
                    in_quotes(name), describe_shape(*entry.shape), name_of(*entry.type));
   if (*expected != end - begin)
-    return failure(ErrorCode::kBadInput, "{}: tensor {}: data_offsets [{}, {}] are {} bytes, expected {} for {} of {}", path,
-                   in_quotes(name), begin, end, end - begin, *expected, describe_shape(*entry.shape), name_of(*entry.type));
+    return failure(ErrorCode::kBadInput,
+                   "{}: tensor {}: data_offsets [{}, {}] are {} bytes, expected {} for {} of {}", path,
+                   in_quotes(name), begin, end, end - begin, *expected, describe_shape(*entry.shape),
+                   name_of(*entry.type));
   return StoredTensor{*entry.type, std::move(*entry.shape), data.subspan(begin, end - begin)};
 }
 
@@ -184,13 +194,14 @@ Status check_ranges(const std::string& path, const StoredTensors& tensors, std::
   const std::byte* end = data.data();
   for (size_t i = 0; i < order.size(); ++i) {
     if (order[i]->second.bytes.data() < end)
-      return failure(ErrorCode::kBadInput, "{}: tensors {} and {} overlap in the data", path, in_quotes(order[i - 1]->first),
-                     in_quotes(order[i]->first));
+      return failure(ErrorCode::kBadInput, "{}: tensors {} and {} overlap in the data", path,
+                     in_quotes(order[i - 1]->first), in_quotes(order[i]->first));
     end = order[i]->second.bytes.data() + order[i]->second.bytes.size();
   }
   auto surplus = static_cast<size_t>(data.data() + data.size() - end);
   if (surplus != 0)
-    return failure(ErrorCode::kBadInput, "{}: {} bytes after the last tensor's data, expected none", path, surplus);
+    return failure(ErrorCode::kBadInput, "{}: {} bytes after the last tensor's data, expected none", path,
+                   surplus);
   return {};
 }
 
@@ -198,19 +209,21 @@ Status check_ranges(const std::string& path, const StoredTensors& tensors, std::
 Result<std::span<const std::byte>> header_of(const std::string& path, std::span<const std::byte> file) {
   std::string_view start(reinterpret_cast<const char*>(file.data()), std::min<size_t>(file.size(), 64));
   if (is_git_lfs_pointer(start))
-    return failure(ErrorCode::kBadInput, "{}: this is a Git LFS pointer, not the weights: fetch them with `git lfs pull`",
-                   path);
+    return failure(ErrorCode::kBadInput,
+                   "{}: this is a Git LFS pointer, not the weights: fetch them with `git lfs pull`", path);
   if (file.size() < 8)
-    return failure(ErrorCode::kBadInput, "{}: {} bytes, expected at least the 8 of a header length", path, file.size());
+    return failure(ErrorCode::kBadInput, "{}: {} bytes, expected at least the 8 of a header length", path,
+                   file.size());
   static_assert(std::endian::native == std::endian::little);
   uint64_t header_bytes = 0;
   std::memcpy(&header_bytes, file.data(), 8);
   if (header_bytes > file.size() - 8)
-    return failure(ErrorCode::kBadInput, "{}: the header length is {}, but {} bytes follow: truncated, or not safetensors",
-                   path, header_bytes, file.size() - 8);
+    return failure(ErrorCode::kBadInput,
+                   "{}: the header length is {}, but {} bytes follow: truncated, or not safetensors", path,
+                   header_bytes, file.size() - 8);
   if (header_bytes > kMaxSafetensorsHeaderBytes)
-    return failure(ErrorCode::kBadInput, "{}: the header length is {}, expected at most {}", path, header_bytes,
-                   kMaxSafetensorsHeaderBytes);
+    return failure(ErrorCode::kBadInput, "{}: the header length is {}, expected at most {}", path,
+                   header_bytes, kMaxSafetensorsHeaderBytes);
   return file.subspan(8, header_bytes);
 }
 

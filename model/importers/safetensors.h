@@ -1,7 +1,8 @@
 // Reader of safetensors files: u64 little-endian header bytes, JSON header, data to the end of the file.
-//   {"__metadata__": {"format": "pt"}, "name": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}, ...}
-// Everything in the header is checked before a tensor is handed out: types, shapes, sizes, ranges, overlaps, names.
-// Format: https://github.com/huggingface/safetensors#format
+//   {"__metadata__": {"format": "pt"}, "name": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]},
+//   ...}
+// Everything in the header is checked before a tensor is handed out: types, shapes, sizes, ranges, overlaps,
+// names. Format: https://github.com/huggingface/safetensors#format
 #pragma once
 
 #include <cstddef>
@@ -31,7 +32,8 @@ class SafetensorsFile {
   const StoredTensors& tensors() const { return tensors_; }  // views, valid as long as this object
 
  private:
-  SafetensorsFile(memory::MappedFile file, StoredTensors tensors) : file_(std::move(file)), tensors_(std::move(tensors)) {}
+  SafetensorsFile(memory::MappedFile file, StoredTensors tensors)
+      : file_(std::move(file)), tensors_(std::move(tensors)) {}
 
   memory::MappedFile file_;
   StoredTensors tensors_;

@@ -1,0 +1,114 @@
+// One mutable instance of a program: its arenas, its threads, its methods compiled to flat lists of steps. Used by one
+// caller at a time; any number of sessions, in any threads, share a program.
+//
+// Invariants:
+//  1. A call either fails in its checks and changes nothing, or runs to its end.
+//  2. Results do not depend on the number of threads, nor on what arenas held where nothing was written.
+//  3. Nothing is allocated between create() and the destructor, except for error messages.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "memory/shared_memory_manager.h"
+#include "model/memory_plan.h"
+#include "model/operators/operator.h"
+#include "model/primitives.h"
+#include "model/program.h"
+#include "model/thread_team.h"
+
+namespace duet::model {
+
+struct SessionOptions {
+  Limits limits;
+  int threads = 1;
+};
+
+class Session {
+ public:
+  // Plans, maps and logs the arenas, starts the threads and runs et_module_init.
+  // Errors: kUsage (limits), kOutOfMemory, kBadInput.
+  static Result<std::unique_ptr<Session>> create(std::shared_ptr<const Program> program, const SessionOptions& options);
+
+  const Program& program() const { return *program_; }
+  const MemoryPlan& plan() const { return plan_; }
+  int64_t symbol(std::string_view name) const;  // a limit's or derived symbol's value. REQUIRES: it exists.
+
+  // The index of a method, -1 if there is none.
+  int find_method(std::string_view name) const;
+
+  // Runs a method. `inputs` are in the order of the method's inputs; they are copied. The outputs stay valid until the
+  // next call of this session. Errors: kUsage for inputs of a wrong count, dtype, shape or value, and for state that
+  // does not allow the call; kExhausted when the cache is full.
+  Result<std::span<const TensorView>> execute(int method, std::span<const TensorView> inputs);
+
+  // A shared buffer, for looking at and for tests; an empty view if there is none.
+  TensorView shared(std::string_view name);
+
+  // Instead of the fast kernels: the operators' decompositions, slow and canonical. `observer` is told every named
+  // value ("model.encoder.layers.0.fc1").
+  void use_reference(ReferencePrimitives::Observer observer);
+  // Called after each operator of the fast path, which then runs on one thread.
+  using StepObserver = std::function<void(const Operation&, const Step&)>;
+  void observe_steps(StepObserver observer) { step_observer_ = std::move(observer); }
+  void poison_workspace() { memory_.poison_workspace(); }
+
+ private:
+  struct CompiledStep {
+    const Operation* operation;
+    std::vector<TensorView> inputs, outputs;
+    Step step;
+  };
+  struct Patch {  // a dimension that changes from call to call
+    int64_t* size;
+    int symbol;
+  };
+  struct InputBounds {
+    int64_t min = INT32_MIN, max = INT32_MAX;  // of the elements
+    int sums_to = -1;                          // symbol
+    bool distinct = false;
+  };
+  struct CompiledMethod {
+    std::vector<InputBounds> bounds;  // per input
+    std::vector<CompiledStep> steps;
+    std::vector<TensorView> inputs, outputs;
+    std::vector<Patch> patches;
+  };
+
+  Session(std::shared_ptr<const Program> program, MemoryPlan plan, memory::SharedMemoryManager memory,
+          std::unique_ptr<ThreadTeam> team);
+  void compile();
+  TensorView view(const Method& method, const MethodPlan& plan, ValueRef ref);
+  int symbol_index(std::string_view name) const;
+  Status bind(const Method& method, CompiledMethod& compiled, std::span<const TensorView> inputs);
+  Status bind_shape(const InputSpec& spec, const TensorView& given);
+  Status check_values(const InputSpec& spec, const InputBounds& bounds, const TensorView& given);
+  Status run_steps(CompiledMethod& method);
+  Status run_reference(CompiledMethod& method);
+  void run_worker(Worker worker);
+  void record_failure(int step, const Error& error);
+
+  std::shared_ptr<const Program> program_;
+  MemoryPlan plan_;
+  memory::SharedMemoryManager memory_;
+  std::unique_ptr<ThreadTeam> team_;
+  std::vector<CompiledMethod> methods_;
+  std::vector<int64_t> symbol_min_;        // of dynamic symbols
+  std::vector<int64_t> symbols_;           // bound by the current call
+  std::vector<bool> bound_;                // per symbol
+  std::vector<uint8_t> seen_;              // for inputs whose elements must be distinct
+  bool reference_ = false;
+  ReferencePrimitives::Observer observer_;
+  StepObserver step_observer_;
+
+  // The call in progress, shared by the workers.
+  CompiledMethod* running_ = nullptr;
+  std::atomic<int> failed_step_{INT32_MAX};
+  std::atomic_flag failure_lock_ = ATOMIC_FLAG_INIT;
+  Error error_{ErrorCode::kUsage, ""};
+};
+
+}  // namespace duet::model
