@@ -124,7 +124,8 @@ TEST_F(HuggingfaceConfig, ActivationsHaveTheirAliases) {
 TEST_F(HuggingfaceConfig, AnotherModelTypeIsRefused) {
   refuses("model_type", "bart", ErrorCode::kUnsupported, "expected \"marian\"");
   refuses("model_type", json(), ErrorCode::kUnsupported, "is missing, expected \"marian\"");
-  refuses("architectures", {"MarianForCausalLM"}, ErrorCode::kUnsupported, "[\"MarianForCausalLM\"], expected [\"MarianMTModel\"]");
+  refuses("architectures", {"MarianForCausalLM"}, ErrorCode::kUnsupported,
+          "[\"MarianForCausalLM\"], expected [\"MarianMTModel\"]");
 }
 
 TEST_F(HuggingfaceConfig, VariantsThatTheReferenceDoesNotHaveAreRefused) {
@@ -135,7 +136,8 @@ TEST_F(HuggingfaceConfig, VariantsThatTheReferenceDoesNotHaveAreRefused) {
   refuses("is_encoder_decoder", false, ErrorCode::kUnsupported, "expected true");
   refuses("is_decoder", true, ErrorCode::kUnsupported, "expected false");
   refuses("tie_encoder_decoder", true, ErrorCode::kUnsupported, "expected false");
-  refuses("quantization_config", {{"bits", 4}}, ErrorCode::kUnsupported, "an object of 1 fields, expected none");
+  refuses("quantization_config", {{"bits", 4}}, ErrorCode::kUnsupported,
+          "an object of 1 fields, expected none");
   refuses("normalize_before", 0, ErrorCode::kBadInput, "true or false");
 }
 
@@ -145,9 +147,11 @@ TEST_F(HuggingfaceConfig, AddBiasLogitsIsIgnoredAsByTheReference) {
 }
 
 TEST_F(HuggingfaceConfig, SizesMustBeSensibleIntegers) {
-  for (const char* field : {"d_model", "encoder_layers", "decoder_layers", "encoder_attention_heads", "decoder_attention_heads",
-                            "encoder_ffn_dim", "decoder_ffn_dim", "max_position_embeddings", "vocab_size"})
-    for (const json& value : {json(-8), json(0), json(8.0), json("8"), json(true), json(uint64_t{1} << 21), json(UINT64_MAX)})
+  for (const char* field :
+       {"d_model", "encoder_layers", "decoder_layers", "encoder_attention_heads", "decoder_attention_heads",
+        "encoder_ffn_dim", "decoder_ffn_dim", "max_position_embeddings", "vocab_size"})
+    for (const json& value :
+         {json(-8), json(0), json(8.0), json("8"), json(true), json(uint64_t{1} << 21), json(UINT64_MAX)})
       refuses(field, value, ErrorCode::kBadInput, "expected an integer from 1 to ");
   refuses("encoder_layers", 257, ErrorCode::kBadInput, "1 to 256");
   refuses("max_position_embeddings", 65537, ErrorCode::kBadInput, "1 to 65536");
@@ -170,7 +174,8 @@ TEST_F(HuggingfaceConfig, AliasesOfAttributesMustAgree) {
 }
 
 TEST_F(HuggingfaceConfig, SharedEmbeddingsNeedOneVocabularySize) {
-  refuses("decoder_vocab_size", 13, ErrorCode::kBadInput, "vocab_size = 12, since share_encoder_decoder_embeddings is true");
+  refuses("decoder_vocab_size", 13, ErrorCode::kBadInput,
+          "vocab_size = 12, since share_encoder_decoder_embeddings is true");
   checkpoint.config["share_encoder_decoder_embeddings"] = false;
   checkpoint.config["decoder_vocab_size"] = 14;
   EXPECT_EQ(read_good().decoder_vocabulary_size, 14u);
@@ -188,7 +193,8 @@ TEST_F(HuggingfaceConfig, IdsMustLieInTheVocabulary) {
 
 TEST_F(HuggingfaceConfig, EndAndStartOfATranslationAreRequired) {
   refuses_decoding("eos_token_id", json(), ErrorCode::kBadInput, "eos_token_id is missing");
-  refuses_decoding("decoder_start_token_id", json(), ErrorCode::kBadInput, "decoder_start_token_id is missing");
+  refuses_decoding("decoder_start_token_id", json(), ErrorCode::kBadInput,
+                   "decoder_start_token_id is missing");
   checkpoint.generation.erase("decoder_start_token_id");
   checkpoint.generation["bos_token_id"] = 7;
   EXPECT_EQ(read_good().decoder_start_id, 7u);
@@ -209,7 +215,8 @@ TEST_F(HuggingfaceConfig, TheGenerationFileAloneCountsForDecoding) {
 
 TEST_F(HuggingfaceConfig, WithoutAGenerationFileTheModelsOwnFieldsCount) {
   checkpoint.generation = nullptr;
-  checkpoint.config.update({{"num_beams", 6}, {"bad_words_ids", {{11}}}, {"max_length", 99}, {"forced_eos_token_id", 0}});
+  checkpoint.config.update(
+      {{"num_beams", 6}, {"bad_words_ids", {{11}}}, {"max_length", 99}, {"forced_eos_token_id", 0}});
   MarianConfig config = read_good();
   EXPECT_EQ(config.num_beams, 6u);
   EXPECT_EQ(config.max_length, 99u);
@@ -224,7 +231,8 @@ TEST_F(HuggingfaceConfig, WithoutAGenerationFileTheModelsOwnFieldsCount) {
 TEST_F(HuggingfaceConfig, DecodingThatDuetDoesNotDoIsRefused) {
   for (const char* field : {"repetition_penalty", "encoder_repetition_penalty", "guidance_scale"})
     refuses_decoding(field, 1.25, ErrorCode::kUnsupported, "expected 1");
-  for (const char* field : {"no_repeat_ngram_size", "encoder_no_repeat_ngram_size", "min_length", "min_new_tokens"})
+  for (const char* field :
+       {"no_repeat_ngram_size", "encoder_no_repeat_ngram_size", "min_length", "min_new_tokens"})
     refuses_decoding(field, 3, ErrorCode::kUnsupported, "expected 0");
   for (const char* field : {"num_beam_groups", "num_return_sequences"})
     refuses_decoding(field, 2, ErrorCode::kUnsupported, "expected 1");
@@ -235,7 +243,8 @@ TEST_F(HuggingfaceConfig, DecodingThatDuetDoesNotDoIsRefused) {
   refuses_decoding("suppress_tokens", {1, 2}, ErrorCode::kUnsupported, "[1, 2], expected none");
   refuses_decoding("begin_suppress_tokens", {1}, ErrorCode::kUnsupported, "[1], expected none");
   refuses_decoding("sequence_bias", {{{1}, 2.0}}, ErrorCode::kUnsupported, "expected none");
-  refuses_decoding("exponential_decay_length_penalty", {5, 1.1}, ErrorCode::kUnsupported, "[5, 1.1], expected none");
+  refuses_decoding("exponential_decay_length_penalty", {5, 1.1}, ErrorCode::kUnsupported,
+                   "[5, 1.1], expected none");
   refuses_decoding("force_words_ids", {{5}}, ErrorCode::kUnsupported, "[[5]], expected none");
   refuses_decoding("dola_layers", "low", ErrorCode::kUnsupported, "expected none");
   refuses_decoding("stop_strings", "x", ErrorCode::kUnsupported, "expected none");
@@ -251,11 +260,14 @@ TEST_F(HuggingfaceConfig, NeutralDecodingFieldsAreAccepted) {
 
 TEST_F(HuggingfaceConfig, BadWordsAreSingleIds) {
   checkpoint.generation["bad_words_ids"] = {{11}, {4}, {0}, {4}};
-  EXPECT_EQ(read_good().suppressed_ids, (std::vector<uint32_t>{4, 11}));  // without </s>, which the reference ignores
-  refuses_decoding("bad_words_ids", {{11}, {1, 2}}, ErrorCode::kUnsupported, "the phrase [1, 2], expected phrases of one token");
+  EXPECT_EQ(read_good().suppressed_ids,
+            (std::vector<uint32_t>{4, 11}));  // without </s>, which the reference ignores
+  refuses_decoding("bad_words_ids", {{11}, {1, 2}}, ErrorCode::kUnsupported,
+                   "the phrase [1, 2], expected phrases of one token");
   refuses_decoding("bad_words_ids", {{12}}, ErrorCode::kBadInput, "[12]");
   refuses_decoding("bad_words_ids", {{-1}}, ErrorCode::kBadInput, "[-1]");
-  refuses_decoding("bad_words_ids", json::parse("[[]]"), ErrorCode::kBadInput, "[[]], expected a list of lists");
+  refuses_decoding("bad_words_ids", json::parse("[[]]"), ErrorCode::kBadInput,
+                   "[[]], expected a list of lists");
   refuses_decoding("bad_words_ids", 5, ErrorCode::kBadInput, "5, expected a list of lists");
   json all = json::array();
   for (int id = 1; id < 12; ++id) all.push_back({id});
@@ -263,7 +275,10 @@ TEST_F(HuggingfaceConfig, BadWordsAreSingleIds) {
 }
 
 TEST_F(HuggingfaceConfig, SearchDefaultsAreRead) {
-  checkpoint.generation.update({{"length_penalty", 0.6}, {"early_stopping", "never"}, {"renormalize_logits", true}, {"max_new_tokens", 20}});
+  checkpoint.generation.update({{"length_penalty", 0.6},
+                                {"early_stopping", "never"},
+                                {"renormalize_logits", true},
+                                {"max_new_tokens", 20}});
   MarianConfig config = read_good();
   EXPECT_EQ(config.length_penalty, 0.6);
   EXPECT_EQ(config.early_stopping, EarlyStopping::kNever);
@@ -296,7 +311,8 @@ TEST_F(HuggingfaceConfig, FilesThatAreNoJsonObjectAreRefused) {
 }
 
 TEST_F(HuggingfaceConfig, MissingFilesAreNamed) {
-  expect_error(read_huggingface_config(directory.path()), ErrorCode::kIo, {directory.path() + "/config.json"});
+  expect_error(read_huggingface_config(directory.path()), ErrorCode::kIo,
+               {directory.path() + "/config.json"});
   checkpoint.write(directory);
   directory.write("generation_config.json", "{");
   expect_error(read_huggingface_config(directory.path()), ErrorCode::kBadInput, {"/generation_config.json"});

@@ -70,8 +70,10 @@ TEST_F(HuggingfaceMarian, WeightsAreReadByNameInTheirStoredLayout) {
   auto bias = imported->final_logits_bias();
   ASSERT_TRUE(bias);
   EXPECT_EQ(bias->size(), 12u);
-  expect_error(imported->linear("model.decoder.layers.2.fc1"), ErrorCode::kUsage, {"model.decoder.layers.2.fc1.weight"});
-  expect_error(imported->linear("model.encoder.layers.0.final_layer_norm"), ErrorCode::kUsage, {"not a linear layer"});
+  expect_error(imported->linear("model.decoder.layers.2.fc1"), ErrorCode::kUsage,
+               {"model.decoder.layers.2.fc1.weight"});
+  expect_error(imported->linear("model.encoder.layers.0.final_layer_norm"), ErrorCode::kUsage,
+               {"not a linear layer"});
 }
 
 TEST_F(HuggingfaceMarian, WeightsOutliveTheirFileAndTheFirstCheckpoint) {
@@ -107,7 +109,8 @@ TEST_F(HuggingfaceMarian, AWrongShapeOfATableIsRefused) {
 
 TEST_F(HuggingfaceMarian, AWrongTypeIsRefused) {
   checkpoint.tensors["model.encoder.layers.0.fc1.bias"] = {"F64", {6}, std::string(48, '\0')};
-  refuses(ErrorCode::kUnsupported, {"model.encoder.layers.0.fc1.bias has dtype F64, expected F32, F16 or BF16"});
+  refuses(ErrorCode::kUnsupported,
+          {"model.encoder.layers.0.fc1.bias has dtype F64, expected F32, F16 or BF16"});
 }
 
 TEST_F(HuggingfaceMarian, AWeightThatIsNotFiniteIsRefusedWhenItIsRead) {
@@ -234,7 +237,8 @@ TEST_F(HuggingfaceMarian, OtherWeightFormatsAreExplained) {
   expect_error(import_huggingface_marian(directory.path()), ErrorCode::kUnsupported,
                {directory.path() + "/pytorch_model.bin", "model.safetensors", "save_pretrained"});
   directory.write("model.safetensors.index.json", "{}");
-  expect_error(import_huggingface_marian(directory.path()), ErrorCode::kUnsupported, {"/model.safetensors.index.json"});
+  expect_error(import_huggingface_marian(directory.path()), ErrorCode::kUnsupported,
+               {"/model.safetensors.index.json"});
 }
 
 // ---- real files ----
@@ -281,8 +285,8 @@ TEST(HuggingfaceMarianFiles, TheShippedModelImports) {
 }
 
 TEST(HuggingfaceMarianFiles, EveryStoredWeightIsFinite) {
-  for (const std::string& path : {kGolden + "small-a/model", kGolden + "small-b/model", kGolden + "small-c/model",
-                                  std::string(DUET_ASSETS "/tatoeba-en-fr")}) {
+  for (const std::string& path : {kGolden + "small-a/model", kGolden + "small-b/model",
+                                  kGolden + "small-c/model", std::string(DUET_ASSETS "/tatoeba-en-fr")}) {
     auto imported = import_huggingface_marian(path);
     ASSERT_TRUE(imported) << imported.error().message;
     for (const auto& [name, stored] : imported->stored()) {
@@ -300,8 +304,10 @@ struct GoldenCase {
 };
 
 std::vector<GoldenCase> golden_cases() {
-  return {{"small-a", kGolden + "small-a/model"}, {"small-b", kGolden + "small-b/model"},
-          {"small-c", kGolden + "small-c/model"}, {"tatoeba-en-fr", DUET_ASSETS "/tatoeba-en-fr"}};
+  return {{"small-a", kGolden + "small-a/model"},
+          {"small-b", kGolden + "small-b/model"},
+          {"small-c", kGolden + "small-c/model"},
+          {"tatoeba-en-fr", DUET_ASSETS "/tatoeba-en-fr"}};
 }
 
 int ulps_between(float a, float b) {
@@ -334,7 +340,8 @@ TEST(HuggingfaceMarianFiles, ComputedPositionsAreTheReferences) {
   RecordProperty("positions_different", static_cast<int>(different));
 }
 
-// model.*.embed_tokens returned a row of the table for every token: the row's bits tell which table the reference used.
+// model.*.embed_tokens returned a row of the table for every token: the row's bits tell which table the
+// reference used.
 TEST(HuggingfaceMarianFiles, EmbeddedTokensComeFromTheResolvedTables) {
   for (const GoldenCase& golden : golden_cases()) {
     auto imported = import_huggingface_marian(golden.directory);

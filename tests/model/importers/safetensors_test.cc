@@ -47,7 +47,9 @@ TEST(Safetensors, MetadataIsIgnored) {
 }
 
 TEST(Safetensors, EmptyTensorsAndNoTensorsAreAccepted) {
-  EXPECT_TRUE(parse(R"({"w":{"dtype":"F32","shape":[0,3],"data_offsets":[0,0]},"v":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", 4));
+  EXPECT_TRUE(parse(
+      R"({"w":{"dtype":"F32","shape":[0,3],"data_offsets":[0,0]},"v":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})",
+      4));
   EXPECT_TRUE(parse("{}", 0));
 }
 
@@ -64,12 +66,13 @@ TEST(Safetensors, AHeaderLongerThanTheFileIsRefused) {
 }
 
 TEST(Safetensors, AnOversizedHeaderIsRefused) {
-  expect_bad("{}" + std::string(kMaxSafetensorsHeaderBytes, ' '), 0, {"header length is 16777218", "at most 16777216"});
+  expect_bad("{}" + std::string(kMaxSafetensorsHeaderBytes, ' '), 0,
+             {"header length is 16777218", "at most 16777216"});
 }
 
 TEST(Safetensors, AGitLfsPointerIsExplained) {
-  expect_error(parse("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 5\n"), ErrorCode::kBadInput,
-               {"m.safetensors", "Git LFS pointer", "git lfs pull"});
+  expect_error(parse("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 5\n"),
+               ErrorCode::kBadInput, {"m.safetensors", "Git LFS pointer", "git lfs pull"});
 }
 
 TEST(Safetensors, AHeaderThatIsNoJsonObjectIsRefused) {
@@ -110,32 +113,45 @@ TEST(Safetensors, AnUnknownTypeIsRefusedByName) {
 
 TEST(Safetensors, DuplicateNamesAreRefused) {
   expect_bad("{" + kOne + "," + kOne + "}", 24, {"\"w\"", "twice"});
-  expect_bad(R"({"w":{"dtype":"F32","shape":[],"shape":[],"data_offsets":[0,4]}})", 4, {"\"w\"", "shape is given twice"});
+  expect_bad(R"({"w":{"dtype":"F32","shape":[],"shape":[],"data_offsets":[0,4]}})", 4,
+             {"\"w\"", "shape is given twice"});
   expect_bad(R"({"__metadata__":{},"__metadata__":{}})", 0, {"__metadata__ twice"});
 }
 
 TEST(Safetensors, RangesMustFitShapeAndData) {
-  expect_bad(R"({"w":{"dtype":"F32","shape":[2,3],"data_offsets":[0,20]}})", 20, {"\"w\"", "[0, 20]", "expected 24", "[2, 3]"});
-  expect_bad(R"({"w":{"dtype":"F32","shape":[6],"data_offsets":[0,24]}})", 20, {"\"w\"", "[0, 24]", "20 bytes of data"});
-  expect_bad(R"({"w":{"dtype":"F32","shape":[1],"data_offsets":[4,0]}})", 4, {"\"w\"", "[4, 0]"});
-  expect_bad(R"({"w":{"dtype":"F32","shape":[1],"data_offsets":[0]}})", 4, {"\"w\"", "1 elements, expected 2"});
-  expect_bad(R"({"w":{"dtype":"F32","shape":[1],"data_offsets":[18446744073709551612,18446744073709551615]}})", 4, {"\"w\"", "inside 4 bytes"});
-  expect_bad(R"({"w":{"dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,0]}})", 0, {"\"w\"", "2^64"});
-  expect_bad(R"({"w":{"dtype":"F32","shape":[4611686018427387905],"data_offsets":[0,4]}})", 4, {"\"w\"", "2^64"});
-  expect_bad(R"({"w":{"dtype":"F4","shape":[3],"data_offsets":[0,1]}})", 1, {"\"w\"", "whole number of bytes"});
+  expect_bad(R"({"w":{"dtype":"F32","shape":[2,3],"data_offsets":[0,20]}})", 20,
+             {"\"w\"", "[0, 20]", "expected 24", "[2, 3]"});
+  expect_bad(R"({"w":{"dtype":"F32","shape":[6],"data_offsets":[0,24]}})", 20,
+             {"\"w\"", "[0, 24]", "20 bytes of data"});
+  expect_bad(R"({"w":{"dtype":"F32","shape":[1],"data_offsets":[4,0]}})", 4,
+             {"\"w\"", "are [4, 0], expected a range inside 4"});
+  expect_bad(R"({"w":{"dtype":"F32","shape":[1],"data_offsets":[0]}})", 4,
+             {"\"w\"", "1 elements, expected 2"});
+  expect_bad(
+      R"({"w":{"dtype":"F32","shape":[1],"data_offsets":[18446744073709551612,18446744073709551615]}})", 4,
+      {"\"w\"", "inside 4 bytes"});
+  expect_bad(R"({"w":{"dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,0]}})", 0,
+             {"\"w\"", "2^64"});
+  expect_bad(R"({"w":{"dtype":"F32","shape":[4611686018427387905],"data_offsets":[0,4]}})", 4,
+             {"\"w\"", "2^64"});
+  expect_bad(R"({"w":{"dtype":"F4","shape":[3],"data_offsets":[0,1]}})", 1,
+             {"\"w\"", "whole number of bytes"});
 }
 
 TEST(Safetensors, OverlapsAndSurplusBytesAreRefused) {
-  expect_bad(R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},"b":{"dtype":"U8","shape":[4],"data_offsets":[3,7]}})", 7,
-             {"\"a\"", "\"b\"", "overlap"});
+  expect_bad(
+      R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},"b":{"dtype":"U8","shape":[4],"data_offsets":[3,7]}})",
+      7, {"\"a\"", "\"b\"", "overlap"});
   expect_bad("{" + kOne + "}", 27, {"3 bytes after the last tensor"});
   expect_bad("{}", 1, {"1 bytes after"});
 }
 
 TEST(Safetensors, OpenNamesAFileThatIsNotThere) {
   TemporaryDirectory directory;
-  expect_error(SafetensorsFile::open(directory.path() + "/none.safetensors"), ErrorCode::kIo, {"none.safetensors"});
-  expect_error(SafetensorsFile::open(directory.write("empty.safetensors", "")), ErrorCode::kBadInput, {"empty"});
+  expect_error(SafetensorsFile::open(directory.path() + "/none.safetensors"), ErrorCode::kIo,
+               {"none.safetensors"});
+  expect_error(SafetensorsFile::open(directory.write("empty.safetensors", "")), ErrorCode::kBadInput,
+               {"empty"});
 }
 
 // Damaged copies of a good file give an error or tensors whose bytes lie inside the file.
@@ -151,10 +167,18 @@ TEST(Safetensors, DamagedFilesNeverCrash) {
     for (unsigned change = random() % 4; change-- > 0;) {
       size_t at = random() % std::min<size_t>(bytes.size(), 280);
       switch (random() % 4) {
-        case 0: bytes[at] = static_cast<char>(bytes[at] ^ (1 << random() % 8)); break;
-        case 1: bytes[at] = alphabet[random() % alphabet.size()]; break;
-        case 2: bytes.erase(at, 1 + random() % 5); break;
-        case 3: bytes.insert(at, 1, alphabet[random() % alphabet.size()]); break;
+        case 0:
+          bytes[at] = static_cast<char>(bytes[at] ^ (1 << random() % 8));
+          break;
+        case 1:
+          bytes[at] = alphabet[random() % alphabet.size()];
+          break;
+        case 2:
+          bytes.erase(at, 1 + random() % 5);
+          break;
+        case 3:
+          bytes.insert(at, 1, alphabet[random() % alphabet.size()]);
+          break;
       }
       if (bytes.size() < 9) break;
       uint64_t length = 0;  // keep most lengths plausible, so that the JSON is reached
@@ -165,7 +189,8 @@ TEST(Safetensors, DamagedFilesNeverCrash) {
       }
     }
     if (random() % 4 == 0) bytes.resize(random() % (bytes.size() + 1));
-    std::vector<char> exact(bytes.begin(), bytes.end());  // heap block of that size: a sanitizer sees a read past it
+    std::vector<char> exact(bytes.begin(),
+                            bytes.end());  // heap block of that size: a sanitizer sees a read past it
     auto parsed = parse_safetensors("m", std::as_bytes(std::span(exact)));
     ++(parsed ? accepted : refused);
     if (!parsed) {

@@ -68,7 +68,9 @@ SmallCheckpoint::SmallCheckpoint() {
     "pad_token_id": 11, "eos_token_id": 0, "decoder_start_token_id": 11, "forced_eos_token_id": 0,
     "bad_words_ids": [[11]], "max_length": 64, "num_beams": 4})");
   int seed = 0;
-  auto add = [&](const std::string& name, std::vector<uint64_t> shape) { tensors[name] = small_f32(std::move(shape), ++seed); };
+  auto add = [&](const std::string& name, std::vector<uint64_t> shape) {
+    tensors[name] = small_f32(std::move(shape), ++seed);
+  };
   auto add_layer = [&](const std::string& layer, uint64_t ffn, std::vector<std::string> attentions) {
     for (const std::string& attention : attentions) {
       for (const char* part : {"q_proj", "k_proj", "v_proj", "out_proj"}) {

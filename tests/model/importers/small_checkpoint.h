@@ -1,4 +1,5 @@
-// A tiny writer of Hugging Face Marian directories: a valid one to start from, which a test then spoils in one place.
+// A tiny writer of Hugging Face Marian directories: a valid one to start from, which a test then spoils in
+// one place.
 #pragma once
 
 #include <cstdint>
@@ -41,7 +42,8 @@ SmallTensor small_f32(std::vector<uint64_t> shape, int seed = 0);
 std::string safetensors_bytes(const std::string& header, const std::string& data);
 std::string safetensors_bytes(const SmallTensors& tensors);
 
-// d_model 8, 1 + 2 layers, 2 and 4 heads, FFN 6 and 10, 12 tokens, 5 positions; all tables tied to model.shared.
+// d_model 8, 1 + 2 layers, 2 and 4 heads, FFN 6 and 10, 12 tokens, 5 positions; all tables tied to
+// model.shared.
 struct SmallCheckpoint {
   SmallCheckpoint();
 

@@ -65,7 +65,8 @@ TEST(StoredTensor, ElementCountsAndBytesNoticeOverflow) {
 }
 
 TEST(StoredTensor, TypesAreFoundByTheirName) {
-  for (const char* name : {"BOOL", "F4", "F6_E2M3", "U8", "I8", "F8_E4M3", "F16", "BF16", "I32", "F32", "F64", "I64"}) {
+  for (const char* name :
+       {"BOOL", "F4", "F6_E2M3", "U8", "I8", "F8_E4M3", "F16", "BF16", "I32", "F32", "F64", "I64"}) {
     ASSERT_TRUE(stored_type(name)) << name;
     EXPECT_STREQ(name_of(*stored_type(name)), name);
   }
