@@ -45,6 +45,9 @@ class Session {
   // does not allow the call; kExhausted when the cache is full.
   Result<std::span<const TensorView>> execute(int method, std::span<const TensorView> inputs);
 
+  // The outputs of the latest call of a method, by index; valid until the next call.
+  std::span<const TensorView> outputs(int method) const { return methods_[static_cast<size_t>(method)].outputs; }
+
   // A shared buffer, for looking at and for tests; an empty view if there is none.
   TensorView shared(std::string_view name);
 

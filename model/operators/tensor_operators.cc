@@ -77,7 +77,7 @@ class WriteBlock : public Operator {
       to_bytes *= static_cast<size_t>(to.dims[i]);
     }
     int64_t n = x.rank == 0 ? 1 : x.dims[axis];
-    if (axis + 1 >= x.rank) {
+    if (axis + 1 >= std::min(x.rank, kMaxRank)) {
       std::memcpy(to_data, from_data, static_cast<size_t>(n) * from_bytes);
       return;
     }

@@ -1,0 +1,77 @@
+#include "runner/convert.h"
+
+#include <filesystem>
+
+#include "memory/mapped_file.h"
+#include "model/exporter.h"
+#include "model/importers/huggingface_marian.h"
+#include "tokenizer/huggingface_tokenizer.h"
+
+namespace duet::runner {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The `license:` line of a model card's front matter; empty if there is none.
+std::string licence_of_card(const std::string& directory) {
+  constexpr size_t kMostCardBytes = 1 << 20;
+  auto card = memory::read_file(directory + "/README.md", kMostCardBytes);
+  if (!card || !card->starts_with("---\n")) return "";
+  size_t end = card->find("\n---", 4);
+  size_t at = card->find("\nlicense:");
+  if (at == std::string::npos || at > end) return "";
+  size_t from = card->find_first_not_of(" \"'", at + 9), to = card->find('\n', at + 1);
+  if (from >= to) return "";
+  std::string value = card->substr(from, to - from);
+  value.erase(value.find_last_not_of(" \"'\r") + 1);
+  return value;
+}
+
+std::string directory_name(const std::string& directory) {
+  std::error_code ignored;
+  fs::path path = fs::weakly_canonical(directory, ignored);
+  return path.has_filename() ? path.filename().string() : path.parent_path().filename().string();
+}
+
+}  // namespace
+
+Result<ConvertReport> convert(const std::string& directory, const std::string& output, const ConvertOptions& options) {
+  try {
+    DUET_ASSIGN(auto checkpoint, model::import_huggingface_marian(directory));
+    const model::MarianConfig& config = checkpoint.config();
+    DUET_ASSIGN(auto files, tokenizer::read_huggingface_tokenizer(directory, config.vocabulary_size,
+                                                                  config.decoder_vocabulary_size));
+    ConvertReport report;
+    for (const auto& [name, stored] : checkpoint.stored()) report.checkpoint_bytes += stored.bytes.size();
+
+    model::MultiEntryPointExporter exporter;
+    auto& metadata = exporter.metadata();
+    metadata["name"] = options.name.empty() ? directory_name(directory) : options.name;
+    metadata["source_language"] = files.source_language;
+    metadata["target_language"] = files.target_language;
+    metadata["licence"] = options.licence.empty() ? licence_of_card(directory) : options.licence;
+    DUET_TRY(model::build_marian(checkpoint, options.build, exporter));
+    exporter.section(kSourceSpm, std::move(files.source_spm));
+    exporter.section(kTargetSpm, std::move(files.target_spm));
+    exporter.section(kSourceVocabulary, std::move(files.source_vocabulary));
+    if (!files.target_vocabulary.empty()) exporter.section(kTargetVocabulary, std::move(files.target_vocabulary));
+    DUET_ASSIGN(auto definition, exporter.finish());
+    report.constants = nlohmann::ordered_json::array();
+    for (const model::Constant& constant : definition->constants) {
+      uint64_t elements = 1;
+      for (const model::Dim& dim : constant.shape) elements *= static_cast<uint64_t>(dim.value());
+      if (constant.name.find("positions") == std::string::npos) report.parameters += elements;
+      report.constants.push_back({{"name", constant.name}, {"dtype", model::dtype_name(constant.dtype)},
+                                  {"shape", model::shape_text(constant.shape)}, {"bytes", constant.data.size()}});
+    }
+    DUET_TRY(model::write_program(*definition, output));
+    report.program_bytes = fs::file_size(output);
+    return report;
+  } catch (const std::bad_alloc&) {
+    return failure(ErrorCode::kOutOfMemory, "{}: out of memory while converting", directory);
+  } catch (const std::exception& error) {  // of std::filesystem and the JSON library
+    return failure(ErrorCode::kIo, "{}: {}", directory, error.what());
+  }
+}
+
+}  // namespace duet::runner
