@@ -16,7 +16,8 @@ bool survives(const std::string& model) {
   auto subwords = Subwords::create(model);
   if (!subwords) return false;
   using namespace std::string_view_literals;
-  for (std::string_view text : {"Hello ﬁne ﷺ world ½ ①②③ が ㍿"sv, "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"sv,
+  for (std::string_view text : {"Hello ﬁne ﷺ world ½ ①②③ が ㍿"sv,
+                                "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"sv,
                                 "\0\0 \0"sv, "\xFF\xE2\x80 \xF0\x9F"sv, ""sv, "…\u3000Ａ Ｂ"sv}) {
     auto pieces = subwords->encode(text);
     if (!pieces) continue;

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <random>
 #include <set>
 
@@ -60,6 +61,18 @@ TEST(Vocabulary, HugeCountsAreErrors) {
     std::string blob = section();
     std::memcpy(blob.data(), &count, 4);
     EXPECT_FALSE(Vocabulary::open(bytes(blob)).has_value());
+  }
+}
+
+TEST(Vocabulary, OffsetsThatDecreaseOrLeaveTheBytesAreErrors) {
+  const std::string good = section();
+  const size_t offsets = 4 * (1 + 2 * kPieces.size());
+  for (uint32_t value : {0u, 1000u, 0xFFFFFFFFu}) {
+    std::string blob = good;
+    std::memcpy(blob.data() + offsets + 4 * 5, &value, 4);
+    auto table = Vocabulary::open(bytes(blob));
+    ASSERT_FALSE(table.has_value());
+    EXPECT_NE(table.error().message.find("offsets["), std::string::npos) << table.error().message;
   }
 }
 
