@@ -103,7 +103,7 @@ TEST_F(Cutting, HugeLimitsDoNotOverflow) {
 }
 
 TEST_F(Cutting, AnyTextIsCoveredAndFitsAndCutsTheSameAgain) {
-  const std::string_view alphabet[] = {"a", "you", " ", "  ", ".", ", ", "☃", "ﷺ", "中", "é", "\xFF", "\xE2\x80", "'", 
+  const std::string_view alphabet[] = {"a", "you", " ", "  ", ".", ", ", "☃", "ﷺ", "中", "é", "\xFF", "\xE2\x80", "'",
                                        ">>fr<<", "\n", "</s>", "3.14", "\xE2\x96\x81"};
   for (uint32_t seed = 0; seed < 300; ++seed) {
     std::mt19937 random(seed);
