@@ -14,6 +14,7 @@ int exit_code(ErrorCode code) {
     case ErrorCode::kOutOfMemory:
     case ErrorCode::kExhausted: return 4;
     case ErrorCode::kInterrupted: return 130;
+    case ErrorCode::kClosedPipe: return 0;
   }
   return 4;
 }

@@ -18,6 +18,7 @@ enum class ErrorCode {
   kOutOfMemory,  // (4)
   kExhausted,    // a session's limits are used up: no free slot or cache block; later calls may succeed (4)
   kInterrupted,  // (130)
+  kClosedPipe,   // nobody reads the output any more: a quiet end (0)
 };
 
 struct Error {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cfenv>
+#include <chrono>
 #include <cstring>
 #if defined(__x86_64__)
 #include <xmmintrin.h>
@@ -37,6 +38,11 @@ std::string dims_text(const TensorView& view) {
   std::string text = "[";
   for (int i = 0; i < view.rank; ++i) text += (i ? ", " : "") + std::to_string(view.dims[i]);
   return text + "]";
+}
+
+uint64_t now_nanoseconds() {
+  return static_cast<uint64_t>(
+      std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count());
 }
 
 // Bounds of an input's elements, evaluated under the session's limits.
@@ -281,6 +287,8 @@ void Session::run_worker(Worker worker) {
     if (worker.count > 1) team_->barrier();
   };
   const auto& steps = running_->steps;
+  uint64_t* nanoseconds = worker.index == 0 && !running_->nanoseconds.empty() ? running_->nanoseconds.data() : nullptr;
+  uint64_t before = nanoseconds ? now_nanoseconds() : 0;
   for (size_t i = 0; i < steps.size(); ++i) {
     const Operator& op = *steps[i].operation->op;
     int index = static_cast<int>(i);
@@ -299,6 +307,11 @@ void Session::run_worker(Worker worker) {
       meet();
       if (failed_step_.load(std::memory_order_acquire) <= index) return;
     }
+    if (nanoseconds) {
+      uint64_t now = now_nanoseconds();
+      nanoseconds[i] += now - before;
+      before = now;
+    }
     if (step_observer_) step_observer_(*steps[i].operation, steps[i].step);
   }
 }
@@ -315,6 +328,10 @@ Status Session::run_reference(CompiledMethod& method) {
 void Session::use_reference(ReferencePrimitives::Observer observer) {
   reference_ = true;
   observer_ = std::move(observer);
+}
+
+void Session::time_steps() {
+  for (CompiledMethod& method : methods_) method.nanoseconds.assign(method.steps.size(), 0);
 }
 
 TensorView Session::shared(std::string_view name) {

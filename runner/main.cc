@@ -1,2 +1,70 @@
+// The command line: chooses a command, runs it, turns errors into one line on stderr and an exit code.
+#include <csignal>
 #include <cstdio>
-int main() { std::puts("duet " DUET_VERSION); }
+#include <iostream>
+
+#include "model/kernels/kernels.h"
+#include "runner/command_line.h"
+#include "runner/suggest.h"
+
+namespace duet::runner {
+namespace {
+
+constexpr const char* kFooter = R"(Examples:
+  duet translate "When the night has come and the land is dark."
+  duet translate -i book.txt -o livre.txt --stats
+  duet convert opus-mt-en-de/ -o en-de.duet && duet translate -m en-de.duet Hello.
+  duet plan --slots 4 --max-source-tokens 21 --max-target-tokens 40
+
+Results go to standard output, everything else to standard error.
+Exit codes: 0 fine, 1 a comparison differs, 2 usage, 3 bad model or input,
+4 I/O or memory, 130 interrupted. In a checkout, `./duet test` runs all tests.)";
+
+int report(const Error& error) {
+  if (error.code != ErrorCode::kClosedPipe && !error.message.empty()) std::cerr << "duet: " << error.message << std::endl;
+  return memory::exit_code(error.code);
+}
+
+int run(int argc, char** argv) {
+  CLI::App app{"Duet runs encoder-decoder translation models from one file, in planned memory, on any CPU."};
+  app.name("duet");
+  app.footer(kFooter);
+  std::string version = fmt::format("duet {} ({} kernels)", DUET_VERSION, model::kernels::kernels().name);
+  app.set_version_flag("--version", version, "Version and the kernels in use");
+  app.require_subcommand(1);
+  Command chosen;
+  add_translate_command(app, chosen);
+  add_convert_command(app, chosen);
+  add_plan_command(app, chosen);
+  add_info_command(app, chosen);
+  add_tokenize_command(app, chosen);
+  add_bench_command(app, chosen);
+  if (argc == 1) {
+    std::cerr << app.help();
+    return 2;
+  }
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& asked) {  // --help, --version
+    return app.exit(asked);
+  } catch (const CLI::ParseError& error) {
+    std::cerr << "duet: " << explain_usage_error(app, error, argc, argv) << std::endl;
+    return 2;
+  }
+  auto result = chosen();
+  return result ? *result : report(result.error());
+}
+
+}  // namespace
+}  // namespace duet::runner
+
+int main(int argc, char** argv) {
+  // A reader that goes away shows as an error of write(), which ends the command quietly.
+  std::signal(SIGPIPE, SIG_IGN);
+  try {
+    return duet::runner::run(argc, argv);
+  } catch (const std::bad_alloc&) {
+    std::fputs("duet: out of memory\n", stderr);
+    return 4;
+  }
+}

@@ -1,0 +1,53 @@
+// What all commands share: where a program is found, limits, logging, and how a command ends.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "memory/error.h"
+#include "memory/log.h"
+#include "model/session.h"
+
+namespace duet::runner {
+
+// A command's work; what it fails with becomes a line on stderr and an exit code. An int is an exit code of its own.
+using Command = std::function<Result<int>()>;
+
+// Each file *_command.cc adds one; `chosen` becomes its work when the user asks for it.
+void add_translate_command(CLI::App& app, Command& chosen);
+void add_convert_command(CLI::App& app, Command& chosen);
+void add_plan_command(CLI::App& app, Command& chosen);
+void add_info_command(CLI::App& app, Command& chosen);
+void add_tokenize_command(CLI::App& app, Command& chosen);
+void add_bench_command(CLI::App& app, Command& chosen);
+
+// -q and --log-level.
+struct LogOptions {
+  bool quiet = false;
+  std::string level = "info";
+  void add_to(CLI::App& command);
+  void apply() const;
+};
+
+// --slots --max-source-tokens --max-target-tokens --batch-tokens --threads: the same in every command.
+struct LimitOptions {
+  std::optional<int64_t> slots, max_source_tokens, max_target_tokens, batch_tokens;
+  std::optional<int> threads;
+  void add_to(CLI::App& command);
+  model::SessionOptions session() const;
+};
+
+// Threads used when none are asked for: the processors that this process may run on.
+int default_threads();
+
+// The program that comes with Duet, beside the executable: ../share/duet/tatoeba-en-fr.duet.
+std::string default_program();
+// -m, or the program that comes with Duet. Errors: kIo when that one is missing.
+Result<std::string> find_program(const std::string& asked);
+
+// "Kind of bytes that a person reads": 8,388,608.
+std::string with_commas(uint64_t number);
+
+}  // namespace duet::runner

@@ -1,0 +1,39 @@
+// Where results go: standard output, or a file that appears under its name only when it is complete.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "memory/error.h"
+
+namespace duet::runner {
+
+class TextOutput {
+ public:
+  // "" or "-": standard output. A regular file is written as FILE.part and renamed by finish(); a FIFO or a device is
+  // written to directly. Errors: kIo.
+  static Result<TextOutput> open(const std::string& path);
+
+  TextOutput(TextOutput&& other) noexcept;
+  TextOutput& operator=(TextOutput&&) = delete;
+  ~TextOutput();
+
+  // Buffered. Errors: kIo (a full disk, …), kClosedPipe when nobody reads any more.
+  Status write(std::string_view text);
+  Status flush();
+  // Flushes, and gives the file its name. Without it a .part file stays, with all that was flushed.
+  Status finish();
+
+  bool is_terminal() const;
+  // The file that holds what was written if the command stops before finish(); "" when there is none.
+  const std::string& part_path() const { return part_; }
+
+ private:
+  TextOutput(std::string path, std::string part, int fd) : path_(std::move(path)), part_(std::move(part)), fd_(fd) {}
+
+  std::string path_, part_;
+  int fd_;
+  std::string buffer_;
+};
+
+}  // namespace duet::runner

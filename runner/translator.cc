@@ -1,0 +1,284 @@
+#include "runner/translator.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "runner/convert.h"
+#include "tokenizer/cutter.h"
+#include "tokenizer/segmenter.h"
+#include "tokenizer/text.h"
+
+namespace duet::runner {
+namespace {
+
+class Stopwatch {
+ public:
+  explicit Stopwatch(double& seconds) : seconds_(seconds), start_(std::chrono::steady_clock::now()) {}
+  ~Stopwatch() { seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count(); }
+
+ private:
+  double& seconds_;
+  std::chrono::steady_clock::time_point start_;
+};
+
+std::string metadata_text(const model::Program& program, const char* name) {
+  const auto& metadata = program.definition().metadata;
+  auto found = metadata.find(name);
+  return found != metadata.end() && found->is_string() ? found->get<std::string>() : "";
+}
+
+// What stands before and behind the text proper.
+struct Margins {
+  std::string_view before, behind;
+};
+Margins margins(std::string_view text) {
+  std::string_view inner = tokenizer::strip(text);
+  if (inner.empty()) return {text, ""};
+  auto start = static_cast<size_t>(inner.data() - text.data());
+  return {text.substr(0, start), text.substr(start + inner.size())};
+}
+
+}  // namespace
+
+Result<Translator> Translator::open(const std::string& program_path, const TranslatorOptions& options) {
+  double load = 0;
+  std::shared_ptr<const model::Program> program;
+  {
+    Stopwatch watch(load);
+    DUET_ASSIGN(program, model::Program::open(program_path));
+  }
+  auto translator = create(std::move(program), options);
+  if (translator) translator->times_.load_seconds += load;
+  return translator;
+}
+
+Result<Translator> Translator::create(std::shared_ptr<const model::Program> program, const TranslatorOptions& options) {
+  try {
+    Translator translator;
+    Stopwatch watch(translator.times_.load_seconds);
+    tokenizer::TokenizerBlobs blobs{program->section(kSourceSpm), program->section(kTargetSpm),
+                                    program->section(kSourceVocabulary), program->section(kTargetVocabulary)};
+    auto made = tokenizer::Tokenizer::create(blobs);
+    if (!made) return failure(made.error().code, "{}: {}", program->path(), made.error().message);
+    translator.tokenizer_ = std::make_unique<tokenizer::Tokenizer>(std::move(*made));
+    translator.split_ = options.split;
+    translator.source_language_ = metadata_text(*program, "source_language");
+    DUET_ASSIGN(auto runner, EncoderDecoderRunner::create(program, options.session));
+    translator.runner_ = std::make_unique<EncoderDecoderRunner>(std::move(runner));
+    auto rows = [&](const char* name) {
+      auto found = program->definition().metadata.find(name);
+      return found != program->definition().metadata.end() && found->is_number_unsigned() ? found->get<uint64_t>() : 0;
+    };
+    if (rows("source_vocabulary") != translator.tokenizer_->source_size() ||
+        rows("target_vocabulary") != translator.tokenizer_->target_size())
+      return failure(ErrorCode::kBadInput, "{}: the tokenizer has {} and {} entries, the model {} and {}", program->path(),
+                     translator.tokenizer_->source_size(), translator.tokenizer_->target_size(), rows("source_vocabulary"),
+                     rows("target_vocabulary"));
+    translator.scheduler_ = std::make_unique<Scheduler>(*translator.runner_);
+    return translator;
+  } catch (const std::bad_alloc&) {
+    return failure(ErrorCode::kOutOfMemory, "{}: out of memory while loading", program->path());
+  }
+}
+
+void Translator::warn_unknown(Line& line, const tokenizer::Encoding& encoding, std::string_view text) const {
+  int32_t unknown = static_cast<int32_t>(*tokenizer_->source_vocabulary().id(tokenizer::Tokenizer::kUnknown));
+  std::string pieces;
+  for (size_t i = 0; i < encoding.ids.size(); ++i) {
+    if (encoding.ids[i] != unknown) continue;
+    auto [begin, end] = encoding.ranges[i];
+    std::string_view piece = begin < end ? text.substr(begin, end - begin) : std::string_view("a language token");
+    if (pieces.size() < 80) pieces += (pieces.empty() ? "" : " ") + std::string(tokenizer::strip(piece));
+  }
+  if (!pieces.empty()) line.warnings.push_back({Warning::Kind::kUnknown, "unknown to the model: " + pieces});
+}
+
+// text: the line behind its language token, whose bytes belong to the first segment's source.
+Status Translator::add_segments(PendingLine& pending, std::string_view text, size_t token_bytes) {
+  std::vector<std::string_view> sentences = {text};
+  if (split_ == Split::kSentence) sentences = tokenizer::split_sentences(text, source_language_);
+  for (std::string_view sentence : sentences) {
+    DUET_ASSIGN(auto parts, tokenizer::cut_to_limit(*tokenizer_, sentence, static_cast<size_t>(runner_->max_source_tokens()),
+                                                    pending.language_token));
+    if (parts.size() > 1)
+      pending.line.warnings.push_back(
+          {Warning::Kind::kSourceCut, fmt::format("a sentence of more than {} tokens was cut into {} parts",
+                                                  runner_->max_source_tokens(), parts.size())});
+    for (std::string_view part : parts) {
+      Segment segment;
+      // A carriage return is part of the line's end, not of the text.
+      std::string_view encoded = part.ends_with('\r') ? part.substr(0, part.size() - 1) : part;
+      DUET_ASSIGN(auto encoding, tokenizer_->encode(encoded, pending.language_token));
+      warn_unknown(pending.line, encoding, encoded);
+      size_t start = static_cast<size_t>(part.data() - pending.line.source.data());
+      size_t before = pending.line.segments.empty() ? token_bytes : 0;
+      segment.source = pending.line.source.substr(start - before, part.size() + before);
+      segment.source_ids = std::move(encoding.ids);
+      pending.line.segments.push_back(std::move(segment));
+    }
+  }
+  return {};
+}
+
+Status Translator::submit(std::string bytes) {
+  try {
+    lines_.emplace_back();
+    PendingLine& pending = lines_.back();
+    {
+      Stopwatch watch(times_.tokenize_seconds);
+      pending.line.number = ++lines_submitted_;
+      pending.first_request = requests_;
+      auto text = tokenizer::sanitize_utf8(std::move(bytes));
+      pending.line.source = std::move(text.text);
+      if (text.replaced > 0)
+        pending.line.warnings.push_back({Warning::Kind::kInvalidUtf8, fmt::format("{} invalid UTF-8 sequence{} replaced by U+FFFD",
+                                                                                  text.replaced, text.replaced > 1 ? "s" : "")});
+      if (tokenizer::strip(pending.line.source).empty()) {
+        pending.copy = true;
+        if (!pending.line.source.empty()) {
+          pending.line.segments.emplace_back();
+          pending.line.segments[0].source = pending.line.source;
+          pending.line.segments[0].done = true;
+        }
+        return {};
+      }
+      auto split = tokenizer::split_language_token(pending.line.source);
+      pending.language_token = std::string(split.token);
+      Status status = add_segments(pending, split.rest, pending.line.source.size() - split.rest.size());
+      if (!status) return failure(status.error().code, "line {}: {}", pending.line.number, status.error().message);
+    }
+    requests_ += pending.line.segments.size();
+    pending.unfinished = pending.line.segments.size();
+    for (size_t i = 0; i < pending.line.segments.size(); ++i) {
+      Segment& segment = pending.line.segments[i];
+      if (segment.source_ids.size() <= 1) {  // normalised away: nothing but </s>
+        segment.translation = std::string(tokenizer::strip(segment.source));
+        segment.done = true;
+        --pending.unfinished;
+        continue;
+      }
+      DUET_TRY(scheduler_->submit({pending.first_request + i, segment.source_ids, {}, 0}));
+    }
+    return {};
+  } catch (const std::bad_alloc&) {
+    return failure(ErrorCode::kOutOfMemory, "line {}: out of memory", lines_submitted_);
+  }
+}
+
+Status Translator::finish_segment(uint64_t request, Hypothesis hypothesis) {
+  Stopwatch watch(times_.tokenize_seconds);
+  // The last line whose requests begin at or before this one; lines without requests share their successor's number.
+  auto after = std::upper_bound(lines_.begin(), lines_.end(), request,
+                                [](uint64_t id, const PendingLine& pending) { return id < pending.first_request; });
+  DUET_CHECK(after != lines_.begin());
+  PendingLine& pending = *std::prev(after);
+  size_t index = static_cast<size_t>(request - pending.first_request);
+  DUET_CHECK(index < pending.line.segments.size());
+  Segment& segment = pending.line.segments[index];
+  segment.target_ids = std::move(hypothesis.tokens);
+  segment.token_scores = std::move(hypothesis.scores);
+  segment.cut = hypothesis.cut;
+  segment.done = true;
+  for (float score : segment.token_scores) segment.score += static_cast<double>(score);
+  DUET_ASSIGN(segment.translation, tokenizer_->decode(segment.target_ids));
+  if (segment.cut)
+    pending.line.warnings.push_back({Warning::Kind::kTargetCut, fmt::format("a translation was cut at the limit of {} tokens",
+                                                                            segment.target_ids.size())});
+  streamed_.erase(request);
+  --pending.unfinished;
+  return {};
+}
+
+// The translations with the white space that stands around their sources.
+std::string Translator::join(const PendingLine& pending, bool finished) const {
+  const std::vector<Segment>& segments = pending.line.segments;
+  std::string text;
+  for (size_t i = 0; i < segments.size(); ++i) {
+    auto [before, behind] = margins(segments[i].source);
+    bool outermost_first = split_ == Split::kLine && i == 0, outermost_last = split_ == Split::kLine && i + 1 == segments.size();
+    if (!outermost_first) text += before;
+    text += segments[i].translation;
+    if (!segments[i].done && !finished) break;
+    if (!outermost_last)
+      text += behind;
+    else if (behind.ends_with('\r'))
+      text += '\r';
+  }
+  return text;
+}
+
+void Translator::finish_line(PendingLine& pending) const {
+  pending.line.translation = pending.copy ? pending.line.source : join(pending, true);
+}
+
+Status Translator::step(const LineDone& done) {
+  try {
+    auto stepped = [&](std::span<const Scheduler::Progress> progress) -> Status {
+      if (streaming_)
+        for (const auto& p : progress)
+          if (!p.finished) streamed_[p.id].push_back(p.token);
+      return stepped_ ? stepped_(progress) : Status();
+    };
+    if (!scheduler_->idle())
+      DUET_TRY(scheduler_->step([&](uint64_t id, Hypothesis h) { return finish_segment(id, std::move(h)); },
+                                streaming_ || stepped_ ? Scheduler::Stepped(stepped) : nullptr));
+    while (!lines_.empty() && lines_.front().unfinished == 0) {
+      finish_line(lines_.front());
+      Line line = std::move(lines_.front().line);
+      lines_.pop_front();
+      DUET_TRY(done(std::move(line)));
+    }
+    return {};
+  } catch (const std::bad_alloc&) {
+    return failure(ErrorCode::kOutOfMemory, "out of memory while translating");
+  }
+}
+
+Result<std::string> Translator::text_so_far() const {
+  if (lines_.empty()) return std::string();
+  PendingLine copy = lines_.front();
+  for (size_t i = 0; i < copy.line.segments.size(); ++i) {
+    Segment& segment = copy.line.segments[i];
+    if (segment.done) continue;
+    auto tokens = streamed_.find(copy.first_request + i);
+    if (tokens != streamed_.end()) {
+      DUET_ASSIGN(segment.translation, tokenizer_->decode(tokens->second));
+    }
+    break;
+  }
+  return join(copy, false);
+}
+
+Result<std::string> Translator::translate(std::string_view text) {
+  std::string result;
+  auto append = [&](Line&& line) -> Status {
+    result += (line.number > 1 ? "\n" : "") + line.translation;
+    return {};
+  };
+  lines_submitted_ = 0;
+  while (true) {
+    size_t end = text.find('\n');
+    DUET_TRY(submit(std::string(text.substr(0, end))));
+    if (end == std::string_view::npos) break;
+    text.remove_prefix(end + 1);
+  }
+  while (!idle()) DUET_TRY(step(append));
+  return result;
+}
+
+TranslatorTimes Translator::times() {
+  TranslatorTimes times = times_;
+  int prefill = runner_->session().find_method("reset_encode_prefill");
+  auto nanoseconds = runner_->session().step_nanoseconds(prefill);
+  const auto& operations = runner_->program().definition().methods[static_cast<size_t>(prefill)].operations;
+  // All that comes before the prompt's own tokens: the encoder, and its keys and values for the decoder's layers.
+  bool encoder = true;
+  for (size_t i = 0; i < nanoseconds.size(); ++i) {
+    encoder = encoder && operations[i].name != "prompt_index";
+    (encoder ? times.encode_seconds : times.prefill_seconds) += static_cast<double>(nanoseconds[i]) * 1e-9;
+  }
+  times.decode_seconds = counts().decode_seconds;
+  return times;
+}
+
+}  // namespace duet::runner
