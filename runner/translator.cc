@@ -54,8 +54,8 @@ Result<Translator> Translator::open(const std::string& program_path, const Trans
 
 Result<Translator> Translator::create(std::shared_ptr<const model::Program> program, const TranslatorOptions& options) {
   try {
+    auto start = std::chrono::steady_clock::now();
     Translator translator;
-    Stopwatch watch(translator.times_.load_seconds);
     tokenizer::TokenizerBlobs blobs{program->section(kSourceSpm), program->section(kTargetSpm),
                                     program->section(kSourceVocabulary), program->section(kTargetVocabulary)};
     auto made = tokenizer::Tokenizer::create(blobs);
@@ -75,6 +75,7 @@ Result<Translator> Translator::create(std::shared_ptr<const model::Program> prog
                      translator.tokenizer_->source_size(), translator.tokenizer_->target_size(), rows("source_vocabulary"),
                      rows("target_vocabulary"));
     translator.scheduler_ = std::make_unique<Scheduler>(*translator.runner_);
+    translator.times_.load_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     return translator;
   } catch (const std::bad_alloc&) {
     return failure(ErrorCode::kOutOfMemory, "{}: out of memory while loading", program->path());

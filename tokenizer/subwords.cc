@@ -42,6 +42,20 @@ Result<Subwords> Subwords::create(std::string_view model) {
   return Subwords(std::move(processor));
 }
 
+Result<std::unique_ptr<DeferredSubwords>> DeferredSubwords::create(std::string_view model) {
+  DUET_TRY(check_sentencepiece(model));
+  return std::unique_ptr<DeferredSubwords>(new DeferredSubwords(model));
+}
+
+Result<const Subwords*> DeferredSubwords::get() {
+  std::lock_guard lock(mutex_);
+  if (!built_) {
+    DUET_ASSIGN(Subwords subwords, Subwords::create(model_));
+    built_ = std::make_unique<const Subwords>(std::move(subwords));
+  }
+  return built_.get();
+}
+
 Result<Subwords::Pieces> Subwords::encode(std::string_view text) const {
   if (text.size() > kMaxTextBytes)
     return failure(ErrorCode::kUsage, "a text of {} bytes is encoded at once, expected at most {}: cut it first",

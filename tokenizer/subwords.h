@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -50,6 +51,24 @@ class Subwords {
   explicit Subwords(std::unique_ptr<sentencepiece::SentencePieceProcessor> processor);
 
   std::unique_ptr<sentencepiece::SentencePieceProcessor> processor_;
+};
+
+// A model that is checked at once but built when it is first used: building takes the library milliseconds, and the
+// target side of a shared vocabulary is needed for scoring only. Thread-safe.
+class DeferredSubwords {
+ public:
+  // Errors: kBadInput.
+  static Result<std::unique_ptr<DeferredSubwords>> create(std::string_view model);
+
+  // Errors: kBadInput, each time, when the library refuses the model.
+  Result<const Subwords*> get();
+
+ private:
+  explicit DeferredSubwords(std::string_view model) : model_(model) {}
+
+  const std::string model_;
+  std::mutex mutex_;
+  std::unique_ptr<const Subwords> built_;  // guarded by mutex_; constant once set
 };
 
 }  // namespace duet::tokenizer

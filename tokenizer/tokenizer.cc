@@ -62,7 +62,7 @@ Result<Tokenizer> Tokenizer::create(const TokenizerBlobs& blobs) {
     DUET_ASSIGN(target_vocabulary, naming("target vocabulary", Vocabulary::open(blobs.target_vocabulary)));
   }
   DUET_ASSIGN(Subwords source, naming("source.spm", Subwords::create(as_text(blobs.source_spm))));
-  DUET_ASSIGN(Subwords target, naming("target.spm", Subwords::create(as_text(blobs.target_spm))));
+  DUET_ASSIGN(auto target, naming("target.spm", DeferredSubwords::create(as_text(blobs.target_spm))));
   Tokenizer tokenizer(std::move(source), std::move(target), source_vocabulary, target_vocabulary);
   DUET_ASSIGN(tokenizer.source_special_, find_special_ids(tokenizer.source_vocabulary_, "source vocabulary"));
   DUET_ASSIGN(tokenizer.target_special_, find_special_ids(tokenizer.target_vocabulary(), "target vocabulary"));
@@ -124,7 +124,8 @@ Result<Encoding> Tokenizer::encode(std::string_view text, std::optional<std::str
 }
 
 Result<Encoding> Tokenizer::encode_target(std::string_view text, std::optional<std::string_view> language_token) const {
-  return encode_side({target_, target_vocabulary(), target_special_}, text, language_token);
+  DUET_ASSIGN(const Subwords* target, naming("target.spm", target_->get()));
+  return encode_side({*target, target_vocabulary(), target_special_}, text, language_token);
 }
 
 Result<std::string> Tokenizer::decode(std::span<const int32_t> ids) const {
@@ -135,7 +136,11 @@ Result<std::string> Tokenizer::decode(std::span<const int32_t> ids) const {
       return failure(ErrorCode::kUsage, "token id {} to decode, expected 0 to {}", id, target_size() - 1);
     if (!target_special_.contains(id)) pieces.push_back(target_piece(id));
   }
-  DUET_ASSIGN(std::string text, (target_vocabulary_ ? target_ : source_).decode(pieces));
+  const Subwords* joiner = &source_;
+  if (target_vocabulary_) {
+    DUET_ASSIGN(joiner, naming("target.spm", target_->get()));
+  }
+  DUET_ASSIGN(std::string text, joiner->decode(pieces));
   text = replace_meta_spaces(text);
   std::string_view stripped = strip(text);
   return stripped.size() == text.size() ? std::move(text) : std::string(stripped);

@@ -13,6 +13,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -86,7 +87,7 @@ class Tokenizer {
     bool contains(int32_t id) const { return id == end_of_sentence || id == unknown || id == padding; }
   };
 
-  Tokenizer(Subwords source, Subwords target, Vocabulary source_vocabulary, std::optional<Vocabulary> target_vocabulary)
+  Tokenizer(Subwords source, std::unique_ptr<DeferredSubwords> target, Vocabulary source_vocabulary, std::optional<Vocabulary> target_vocabulary)
       : source_(std::move(source)),
         target_(std::move(target)),
         source_vocabulary_(source_vocabulary),
@@ -107,7 +108,7 @@ class Tokenizer {
 
   // Constant after create.
   Subwords source_;
-  Subwords target_;
+  std::unique_ptr<DeferredSubwords> target_;
   Vocabulary source_vocabulary_;
   std::optional<Vocabulary> target_vocabulary_;
   SpecialIds source_special_;
