@@ -69,6 +69,7 @@ class AttendRagged : public Operator {
     for (int64_t item = begin; item < end; ++item) {
       int64_t row = item / heads_, head = item % heads_;
       int64_t start = s.inputs[1].as<int32_t>()[row], length = s.inputs[2].as<int32_t>()[row];
+      DUET_TRY(check_row(s, row));
       const float* query = s.inputs[0].as<const float>() + start * stride + head * head_size;
       for (int64_t t = 0; t < length; ++t)
         for (int64_t i = 0; i < head_size; ++i)
@@ -97,6 +98,7 @@ class AttendRagged : public Operator {
     std::vector<Primitives::Value> rows;
     for (int64_t r = 0; r < s.inputs[1].dims[0]; ++r) {
       int64_t start = s.inputs[1].as<int32_t>()[r], length = s.inputs[2].as<int32_t>()[r];
+      DUET_TRY(check_row(s, r));
       auto tokens = p.slice(qkv, 0, start, start + length);
       std::vector<Primitives::Value> heads;
       for (int64_t h = 0; h < heads_; ++h) {
@@ -110,6 +112,13 @@ class AttendRagged : public Operator {
   }
 
  private:
+  static Status check_row(const Step& s, int64_t row) {
+    int64_t start = s.inputs[1].as<int32_t>()[row], length = s.inputs[2].as<int32_t>()[row], tokens = s.inputs[0].dims[0];
+    if (start < 0 || length < 1 || start + length > tokens)
+      return failure(ErrorCode::kUsage, "{}: row {} begins at {} and has {} tokens, which lie outside the {} given", s.name, row,
+                     start, length, tokens);
+    return {};
+  }
   // From the sizes of the call, so that a smaller call stays within what the largest one was given.
   uint64_t worker_bytes(const Step& s) const {
     auto head_size = s.outputs[0].dims[1] / heads_;
@@ -241,7 +250,7 @@ class AttendCached : public Operator {
     for (int64_t item = begin; item < end; ++item) {
       int64_t t = item / heads_, head = item % heads_;
       int64_t length = s.inputs[2].as<int32_t>()[t] + extra_, slot = s.inputs[1].as<int32_t>()[t];
-      if (length < 1) return failure(ErrorCode::kUsage, "{}: slot {} has nothing to attend to", s.name, slot);
+      DUET_TRY(check_length(s, slot, length));
       for (int64_t b = 0; b < blocks_of(length); ++b) {
         DUET_ASSIGN(int64_t block, find_block(s, table, pool, slot, b * kBlockTokens));
         const float* keys = pool.as<const float>() + block * 2 * d * kBlockTokens;
@@ -262,6 +271,7 @@ class AttendCached : public Operator {
     std::vector<Primitives::Value> rows;
     for (int64_t t = 0; t < s.inputs[0].dims[0]; ++t) {
       int64_t length = s.inputs[2].as<int32_t>()[t] + extra_;
+      DUET_TRY(check_length(s, s.inputs[1].as<int32_t>()[t], length));
       std::vector<Primitives::Value> key_parts, value_parts;
       for (int64_t b = 0; b < blocks_of(length); ++b) {
         DUET_ASSIGN(int64_t block, find_block(s, table, pool, s.inputs[1].as<int32_t>()[t], b * kBlockTokens));
@@ -288,6 +298,10 @@ class AttendCached : public Operator {
   }
 
  private:
+  static Status check_length(const Step& s, int64_t slot, int64_t length) {
+    if (length < 1) return failure(ErrorCode::kUsage, "{}: slot {} has nothing to attend to", s.name, slot);
+    return {};
+  }
   static uint64_t worker_bytes(const Step& s) {
     uint64_t bytes = static_cast<uint64_t>(s.inputs[3].dims[1]) * (kBlockTokens * 4 + 2 * sizeof(void*));
     return (bytes + 63) / 64 * 64;

@@ -136,11 +136,10 @@ class GatherRows : public Operator {
   bool parallel() const override { return false; }  // because it can fail
 
   Status run(const Step& s, Worker) const override {
+    DUET_TRY(check_rows(s));
     size_t row_bytes = static_cast<size_t>(s.inputs[0].columns()) * 4;
-    for (int64_t i = 0; i < s.inputs[1].dims[0]; ++i) {
+    for (int64_t i = 0; i < s.inputs[1].dims[0] && row_bytes > 0; ++i) {
       int32_t row = s.inputs[1].as<int32_t>()[i];
-      if (row < 0 || row >= s.inputs[0].dims[0])
-        return failure(ErrorCode::kUsage, "{}: row {} is {}, expected 0 to {}", s.name, i, row, s.inputs[0].dims[0] - 1);
       std::memcpy(s.outputs[0].data + static_cast<size_t>(i) * row_bytes,
                   s.inputs[0].data + static_cast<size_t>(row) * row_bytes, row_bytes);
     }
@@ -148,8 +147,19 @@ class GatherRows : public Operator {
   }
   Status decompose(const Step& s, Primitives& p) const override {
     if (s.inputs[0].dtype == DType::kI32) return run(s, {});  // integers stay integers
+    DUET_TRY(check_rows(s));
     p.store(p.gather(p.input(s.inputs[0]), {s.inputs[1].as<int32_t>(), static_cast<size_t>(s.inputs[1].dims[0])}),
             s.outputs[0]);
+    return {};
+  }
+
+ private:
+  static Status check_rows(const Step& s) {
+    for (int64_t i = 0; i < s.inputs[1].dims[0]; ++i) {
+      int32_t row = s.inputs[1].as<int32_t>()[i];
+      if (row < 0 || row >= s.inputs[0].dims[0])
+        return failure(ErrorCode::kUsage, "{}: row {} is {}, expected 0 to {}", s.name, i, row, s.inputs[0].dims[0] - 1);
+    }
     return {};
   }
 };
