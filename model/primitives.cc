@@ -4,6 +4,9 @@
 #include <cmath>
 #include <limits>
 
+#include "memory/error.h"
+#include "model/program.h"
+
 namespace duet::model {
 
 Primitives::Value ReferencePrimitives::keep(std::vector<int64_t> dims, std::vector<float> data) {

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "model/operators/operator.h"
+#include "model/tensor_view.h"
 
 namespace duet::model {
 

@@ -22,13 +22,13 @@
 #include "memory/mapped_file.h"
 #include "model/dtype.h"
 #include "model/expression.h"
+#include "model/tensor_view.h"
 
 namespace duet::model {
 
 class Operator;
 
 inline constexpr uint32_t kProgramVersion = 1;
-inline constexpr int kMaxRank = 4;
 inline constexpr int64_t kPanelWidth = 16;  // outputs per weight panel: one AVX-512 register, two of AVX2, four of NEON
 
 using Dim = Expression;  // kInteger or kSymbol only
