@@ -10,7 +10,8 @@
 //   cross_table i32[slots, m]      blocks of the cross-attention cache: ceil(source_lengths / 16) are held
 //   free_blocks i32[blocks]        a stack of blocks that were given back
 //   pool_state i32[2]              depth of that stack; blocks never used so far are fresh: [count returned, first fresh]
-// An operator either does all of its work or fails before it has changed anything.
+// An operator either does all of its work or fails before it has changed anything. What it finds is checked: any program
+// may write to its buffers.
 #include <algorithm>
 
 #include "model/operators/operator.h"
@@ -46,6 +47,14 @@ class SlotState {
     return status[slot] == 0 ? 0 : blocks_of(positions[slot]) + blocks_of(source_lengths[slot]);
   }
   int64_t pool_blocks() const { return blocks_; }
+  // Whether the pool's numbers can be true and have room for so many blocks more to be given back.
+  bool pool_is_sound(int64_t given_back) const {
+    return pool_[0] >= 0 && pool_[1] >= 0 && pool_[1] <= blocks_ && pool_[0] + given_back <= pool_[1];
+  }
+  bool slot_is_sound(int64_t slot) const {
+    return status[slot] >= 0 && status[slot] <= 1 && positions[slot] >= 0 && positions[slot] <= self_capacity &&
+           source_lengths[slot] >= 0 && source_lengths[slot] <= cross_capacity;
+  }
 
   // REQUIRES: enough free_blocks().
   void take_self(int64_t slot, int64_t tokens_before, int64_t tokens_after) {
@@ -104,6 +113,9 @@ class StateOperator : public Operator {
     const OperandSpec& status = in[static_cast<size_t>(own_)];
     for (int i = 0; i < kStateBuffers; ++i) {
       const OperandSpec& operand = in[static_cast<size_t>(own_ + i)];
+      for (int j = 0; j < own_ + i; ++j)
+        if (operand.spec && operand.spec == in[static_cast<size_t>(j)].spec)
+          return failure(ErrorCode::kBadInput, "input {} ({}) plays two parts", kRoles[i], operand.spec->name);
       DUET_TRY(expect_tensor(operand, kRoles[i], DType::kI32, i == 5 || i == 6 ? 2 : 1));
       if (i < 7) DUET_TRY(expect_dim(operand, kRoles[i], 0, status.spec->shape[0]));
       if (i == 8) DUET_TRY(expect_dim(operand, kRoles[i], 0, Dim(2)));
@@ -122,14 +134,35 @@ class StateOperator : public Operator {
       return failure(ErrorCode::kUsage, "{}: slot {}, expected 0 to {}", s.name, slot, state.slots - 1);
     return {};
   }
-  static Status check_started(const Step& s, const SlotState& state, int64_t slot) {
-    DUET_TRY(check_slot(s, state, slot));
-    if (state.status[slot] != 1)
-      return failure(ErrorCode::kUsage, "{}: slot {} is not decoding: it was never started, or it has finished", s.name, slot);
-    return {};
+  // Each slot of input 0 exists, stands there once, is sound and, if asked for, has been started.
+  static Status check_slots(const Step& s, const SlotState& state, bool started) {
+    std::span<const int32_t> slots(s.inputs[0].as<int32_t>(), static_cast<size_t>(s.inputs[0].dims[0]));
+    Status status;
+    size_t seen = 0;
+    for (; seen < slots.size(); ++seen) {
+      status = check_one(s, state, slots[seen], started);
+      if (!status) break;
+      state.status[slots[seen]] |= kSeen;
+    }
+    while (seen > 0) state.status[slots[--seen]] &= ~kSeen;
+    return status;
+  }
+  static Status check_pool(const Step& s, const SlotState& state, int64_t given_back) {
+    if (state.pool_is_sound(given_back)) return {};
+    return failure(ErrorCode::kUsage, "{}: the state of the cache pool was overwritten: {} blocks to give back", s.name, given_back);
   }
 
  private:
+  static constexpr int32_t kSeen = 1 << 30;  // in status, during check_slots()
+  static Status check_one(const Step& s, const SlotState& state, int64_t slot, bool started) {
+    DUET_TRY(check_slot(s, state, slot));
+    if (state.status[slot] & kSeen && state.status[slot] > 0)
+      return failure(ErrorCode::kUsage, "{}: slot {} stands there twice", s.name, slot);
+    if (!state.slot_is_sound(slot)) return failure(ErrorCode::kUsage, "{}: the state of slot {} was overwritten", s.name, slot);
+    if (started && state.status[slot] != 1)
+      return failure(ErrorCode::kUsage, "{}: slot {} is not decoding: it was never started, or it has finished", s.name, slot);
+    return {};
+  }
   int own_;
 };
 
@@ -144,8 +177,8 @@ class OpenSlots : public StateOperator {
     SlotState state = this->state(s);
     auto own = [&](int i) { return s.inputs[static_cast<size_t>(i)].as<int32_t>(); };
     int64_t needed = 0, given_back = 0, rows = s.inputs[0].dims[0];
+    DUET_TRY(check_slots(s, state, false));
     for (int64_t r = 0; r < rows; ++r) {
-      DUET_TRY(check_slot(s, state, own(0)[r]));
       if (own(1)[r] < 1 || own(1)[r] > state.cross_capacity)
         return failure(ErrorCode::kUsage, "{}: row {} has {} source tokens, expected 1 to {}", s.name, r, own(1)[r],
                        state.cross_capacity);
@@ -155,6 +188,7 @@ class OpenSlots : public StateOperator {
       needed += blocks_of(own(1)[r]) + blocks_of(own(3)[r]);
       given_back += state.held_blocks(own(0)[r]);
     }
+    DUET_TRY(check_pool(s, state, given_back));
     if (needed > state.free_blocks() + given_back)
       return failure(ErrorCode::kExhausted, "{}: {} cache blocks of {} tokens are needed, {} of {} are free", s.name, needed,
                      kBlockTokens, state.free_blocks() + given_back, state.pool_blocks());
@@ -183,8 +217,9 @@ class ExtendSlots : public StateOperator {
     SlotState state = this->state(s);
     std::span<const int32_t> slots(s.inputs[0].as<int32_t>(), static_cast<size_t>(s.inputs[0].dims[0]));
     int64_t needed = 0;
+    DUET_TRY(check_slots(s, state, true));
+    DUET_TRY(check_pool(s, state, 0));
     for (int32_t slot : slots) {
-      DUET_TRY(check_started(s, state, slot));
       if (state.positions[slot] >= std::min<int64_t>(state.limits[slot], state.self_capacity))
         return failure(ErrorCode::kUsage, "{}: slot {} has reached its limit of {} target tokens", s.name, slot,
                        state.limits[slot]);
@@ -206,7 +241,10 @@ class ReleaseSlots : public StateOperator {
 
   Status run(const Step& s, Worker) const override {
     SlotState state = this->state(s);
-    for (int64_t r = 0; r < s.inputs[0].dims[0]; ++r) DUET_TRY(check_slot(s, state, s.inputs[0].as<int32_t>()[r]));
+    DUET_TRY(check_slots(s, state, false));
+    int64_t given_back = 0;
+    for (int64_t r = 0; r < s.inputs[0].dims[0]; ++r) given_back += state.held_blocks(s.inputs[0].as<int32_t>()[r]);
+    DUET_TRY(check_pool(s, state, given_back));
     for (int64_t r = 0; r < s.inputs[0].dims[0]; ++r) state.release(s.inputs[0].as<int32_t>()[r]);
     return {};
   }
@@ -226,7 +264,7 @@ class ForcedTokens : public StateOperator {
     for (int64_t r = 0; r < s.inputs[0].dims[0]; ++r) {
       int32_t slot = s.inputs[0].as<int32_t>()[r];
       DUET_TRY(check_slot(s, state, slot));
-      int32_t added = s.inputs[1] ? s.inputs[1].as<int32_t>()[r] : 1;
+      int64_t added = s.inputs[1] ? s.inputs[1].as<int32_t>()[r] : 1;
       s.outputs[0].as<int32_t>()[r] = state.positions[slot] + added >= state.limits[slot] ? token_ : -1;
     }
     return {};
@@ -250,12 +288,25 @@ class Advance : public StateOperator {
 
   Status run(const Step& s, Worker) const override {
     SlotState state = this->state(s);
-    for (int64_t r = 0; r < s.inputs[0].dims[0]; ++r) DUET_TRY(check_started(s, state, s.inputs[0].as<int32_t>()[r]));
+    DUET_TRY(check_slots(s, state, true));
+    auto added = [&](int64_t r) { return s.inputs[2] ? s.inputs[2].as<int32_t>()[r] : 1; };
+    auto finishes = [&](int64_t slot, int32_t id, int64_t position) { return id == end_ || position >= state.limits[slot]; };
+    int64_t given_back = 0;
+    for (int64_t r = 0; r < s.inputs[0].dims[0]; ++r) {
+      int32_t slot = s.inputs[0].as<int32_t>()[r];
+      int64_t position = int64_t{state.positions[slot]} + added(r);
+      if (added(r) < 1 || position > state.self_capacity)
+        return failure(ErrorCode::kUsage, "{}: slot {} has {} tokens and gets {}, expected 1 to {} in all", s.name, slot,
+                       state.positions[slot], added(r), state.self_capacity);
+      if (finishes(slot, s.inputs[1].as<int32_t>()[r], position))
+        given_back += blocks_of(position) + blocks_of(state.source_lengths[slot]);
+    }
+    DUET_TRY(check_pool(s, state, given_back));
     for (int64_t r = 0; r < s.inputs[0].dims[0]; ++r) {
       int32_t slot = s.inputs[0].as<int32_t>()[r], id = s.inputs[1].as<int32_t>()[r];
-      state.positions[slot] += s.inputs[2] ? s.inputs[2].as<int32_t>()[r] : 1;
+      state.positions[slot] += added(r);
       state.tokens[slot] = id;
-      bool finished = id == end_ || state.positions[slot] >= state.limits[slot];
+      bool finished = finishes(slot, id, state.positions[slot]);
       if (finished) state.release(slot);
       s.outputs[0].as<int32_t>()[r] = finished;
     }
