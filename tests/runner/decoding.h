@@ -73,6 +73,21 @@ inline std::vector<int32_t> random_source(const EncoderDecoderRunner& runner, si
   return source;
 }
 
+// Random short sources with prefixes of 31 tokens: one block for the source and two for the target are foreseen for each,
+// and each needs a fourth.
+inline std::vector<Request> requests_longer_than_foreseen(EncoderDecoderRunner& runner) {
+  constexpr size_t kRequests = 8;
+  std::vector<Request> requests;
+  std::mt19937 random(1);
+  for (int attempt = 0; attempt < 500 && requests.size() < kRequests; ++attempt) {
+    Request request{requests.size(), random_source(runner, 1 + random() % 4, random), random_source(runner, 32, random), 48};
+    request.prefix.pop_back();
+    if (decode_alone(runner, request.source, 48, request.prefix).tokens.size() > 32) requests.push_back(std::move(request));
+  }
+  EXPECT_EQ(requests.size(), kRequests) << "too few random requests go on for long";
+  return requests;
+}
+
 // Puts the kernels back that were in use before.
 class KernelsInUse {
  public:
