@@ -14,14 +14,6 @@ std::string sibling(std::string_view layer, std::string_view name) {
   return std::string(dot == std::string_view::npos ? "" : layer.substr(0, dot + 1)) + std::string(name);
 }
 
-Status expect_panels(const OperandSpec& operand, const char* role) {
-  DUET_TRY(expect_tensor(operand, role, DType::kF32, 2));
-  if (!operand.constant || operand.constant->layout != Layout::kPanels)
-    return failure(ErrorCode::kBadInput, "input {} ({}) must be a constant in panels of {} outputs", role,
-                   operand.spec->name, kPanelWidth);
-  return {};
-}
-
 // embed(ids i32[tokens], positions i32[tokens], W [vocabulary, d] in panels, P [max_positions, d]; scale)
 //   -> W[id] * scale + P[position], f32 [tokens, d]
 class Embed : public Operator {
@@ -205,7 +197,7 @@ class Norm : public Operator {
 
   Status run(const Step& s, Worker worker) const override {
     int64_t d = s.inputs[0].dims[1];
-    auto [begin, end] = worker.share(s.inputs[0].dims[0]);
+    auto [begin, end] = worker.share(d == 0 ? 0 : s.inputs[0].dims[0]);
     const float* beta = s.inputs.size() > 2 ? s.inputs[2].as<const float>() : nullptr;
     kernels::kernels().norm(s.inputs[0].as<const float>() + begin * d, end - begin, d, s.inputs[1].as<const float>(), beta,
                             epsilon_, s.outputs[0].as<float>() + begin * d);

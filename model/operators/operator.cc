@@ -1,6 +1,7 @@
 #include "model/operators/operator.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace duet::model {
 namespace {
@@ -66,6 +67,8 @@ double AttributeReader::number(const std::string& name) {
       return static_cast<double>(*whole);
     }
   const double* value = find<double>(name, true);
+  if (value && !std::isfinite(*value) && problem_.empty())
+    problem_ = fmt::format("attribute {} is {}, expected a finite number", name, *value);
   return value ? *value : 0;
 }
 
@@ -111,7 +114,8 @@ Status expect_count(std::span<const OperandSpec> inputs, size_t least, size_t mo
   return {};
 }
 
-Status expect_tensor(const OperandSpec& operand, const char* role, DType dtype, int rank) {
+namespace {
+Status expect_type(const OperandSpec& operand, const char* role, DType dtype, int rank) {
   if (!operand.spec) return failure(ErrorCode::kBadInput, "input {} is missing", role);
   if (operand.spec->dtype != dtype)
     return failure(ErrorCode::kBadInput, "input {} ({}) is {}, expected {}", role, operand.spec->name,
@@ -119,6 +123,22 @@ Status expect_tensor(const OperandSpec& operand, const char* role, DType dtype, 
   if (rank >= 0 && operand.spec->shape.size() != static_cast<size_t>(rank))
     return failure(ErrorCode::kBadInput, "input {} ({}) has shape {}, expected {} dimensions", role, operand.spec->name,
                    shape_text(operand.spec->shape), rank);
+  return {};
+}
+}  // namespace
+
+Status expect_tensor(const OperandSpec& operand, const char* role, DType dtype, int rank) {
+  DUET_TRY(expect_type(operand, role, dtype, rank));
+  if (operand.constant && operand.constant->layout != Layout::kRows)
+    return failure(ErrorCode::kBadInput, "input {} ({}) is stored in panels, expected rows", role, operand.spec->name);
+  return {};
+}
+
+Status expect_panels(const OperandSpec& operand, const char* role) {
+  DUET_TRY(expect_type(operand, role, DType::kF32, 2));
+  if (!operand.constant || operand.constant->layout != Layout::kPanels)
+    return failure(ErrorCode::kBadInput, "input {} ({}) must be a constant in panels of {} outputs", role,
+                   operand.spec->name, kPanelWidth);
   return {};
 }
 

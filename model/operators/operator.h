@@ -120,6 +120,7 @@ std::span<const OperatorRow> select_operators();     // select_argmax
 // Checks shared by the operators' infer().
 Status expect_count(std::span<const OperandSpec> inputs, size_t least, size_t most);
 Status expect_tensor(const OperandSpec& operand, const char* role, DType dtype, int rank);
+Status expect_panels(const OperandSpec& operand, const char* role);  // f32 [N, K], a constant stored in panels
 Status expect_dim(const OperandSpec& operand, const char* role, int axis, const Dim& expected);
 
 }  // namespace duet::model

@@ -34,9 +34,7 @@ class SelectArgmax : public Operator {
   Result<std::vector<TensorSpec>> infer(std::span<const OperandSpec> in) const override {
     DUET_TRY(expect_count(in, 2, 4));
     DUET_TRY(expect_tensor(in[0], "x", DType::kF32, 2));
-    DUET_TRY(expect_tensor(in[1], "W", DType::kF32, 2));
-    if (!in[1].constant || in[1].constant->layout != Layout::kPanels)
-      return failure(ErrorCode::kBadInput, "input W ({}) must be a constant in panels", in[1].spec->name);
+    DUET_TRY(expect_panels(in[1], "W"));
     DUET_TRY(expect_dim(in[0], "x", 1, in[1].spec->shape[1]));
     int64_t n = in[1].spec->shape[0].value();
     if (n < 1 || n > INT32_MAX) return failure(ErrorCode::kBadInput, "{} outputs to choose from", n);

@@ -1,6 +1,8 @@
 // Operators on tensors as such: fill, write_block, add, gather_rows, ragged_index.
 #include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "model/operators/operator.h"
 #include "model/primitives.h"
@@ -19,6 +21,8 @@ class Fill : public Operator {
   Result<std::vector<TensorSpec>> infer(std::span<const OperandSpec> in) const override {
     DUET_TRY(expect_count(in, 1, 1));
     if (!in[0].spec) return failure(ErrorCode::kBadInput, "input buffer is missing");
+    if (!fits(in[0].spec->dtype))
+      return failure(ErrorCode::kBadInput, "value {} does not fit {}", value_, dtype_name(in[0].spec->dtype));
     return std::vector<TensorSpec>();
   }
   Cost cost(const Step& s) const override { return {0, static_cast<int64_t>(s.inputs[0].bytes())}; }
@@ -39,6 +43,18 @@ class Fill : public Operator {
   Status decompose(const Step& s, Primitives&) const override { return run(s, {}); }
 
  private:
+  bool fits(DType dtype) const {
+    auto whole = [&](double least, double beyond) { return value_ == std::trunc(value_) && value_ >= least && value_ < beyond; };
+    switch (dtype) {
+      case DType::kF32: return std::abs(value_) <= double{std::numeric_limits<float>::max()};
+      case DType::kF64: return true;
+      case DType::kI32: return whole(-0x1p31, 0x1p31);
+      case DType::kI64: return whole(-0x1p63, 0x1p63);
+      case DType::kU8: return whole(0, 256);
+      case DType::kBool: return whole(0, 2);
+    }
+    return false;
+  }
   double value_;
 };
 
@@ -53,6 +69,7 @@ class WriteBlock : public Operator {
   Result<std::vector<TensorSpec>> infer(std::span<const OperandSpec> in) const override {
     DUET_TRY(expect_count(in, 2, 2));
     if (!in[0].spec || !in[1].spec) return failure(ErrorCode::kBadInput, "an input is missing");
+    DUET_TRY(expect_tensor(in[0], "x", in[0].spec->dtype, -1));
     DUET_TRY(expect_tensor(in[1], "buffer", in[0].spec->dtype, static_cast<int>(in[0].spec->shape.size())));
     return std::vector<TensorSpec>();
   }
@@ -64,7 +81,7 @@ class WriteBlock : public Operator {
       if (x.dims[axis] > buffer.dims[axis])
         return failure(ErrorCode::kUsage, "{}: dimension {} is {}, but the buffer has {}", s.name, axis, x.dims[axis],
                        buffer.dims[axis]);
-    write(x, buffer, 0, x.data, buffer.data);
+    if (x.elements() > 0) write(x, buffer, 0, x.data, buffer.data);
     return {};
   }
   Status decompose(const Step& s, Primitives&) const override { return run(s, {}); }

@@ -140,7 +140,7 @@ class CaseBuilder {
 };
 
 Case fill_case() {
-  CaseBuilder b("fill", {{"value", 2.5}});
+  CaseBuilder b("fill", {{"value", 2.0}});
   Operand& o = b.size("n", 7).add("buffer", {"n", 3}, normal(21));
   o.shared = o.any_dtype = true;
   o.free_dims = {0, 1};
