@@ -40,7 +40,7 @@ class MethodPlanner {
     DUET_TRY(find_lifetimes());
     share_in_place();
     DUET_TRY(place_workspace());
-    place_io();
+    DUET_TRY(place_io());
     place_shared();
     return std::move(plan_);
   }
@@ -125,14 +125,16 @@ class MethodPlanner {
     return operation.op->scratch_bytes({inputs, outputs, nullptr, operation.name}, memory_.threads);
   }
 
-  void place_io() {
+  Status place_io() {
     for (size_t i = 0; i < lives_.size(); ++i) {
       if (!lives_[i].io) continue;
       plan_.values[i] = {memory::ArenaId::kIo, plan_.io_bytes};
       plan_.buffers.push_back({method_.values[i].name, memory::ArenaId::kIo, plan_.io_bytes, lives_[i].bytes, 0,
                                std::max(0, plan_.steps - 1)});
-      plan_.io_bytes += aligned(lives_[i].bytes);
+      if (__builtin_add_overflow(plan_.io_bytes, aligned(lives_[i].bytes), &plan_.io_bytes))
+        return failure(ErrorCode::kBadInput, "method {}: the sizes of its inputs and outputs overflow", method_.name);
     }
+    return {};
   }
 
   void place_shared() {

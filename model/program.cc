@@ -5,6 +5,10 @@
 namespace duet::model {
 namespace {
 
+// Also the limit of what a tensor would take if its empty dimensions were 1: sums and products of sizes that kernels
+// compute then fit 64 bits.
+constexpr uint64_t kMostTensorBytes = uint64_t{1} << 56;
+
 template <class T>
 std::optional<uint32_t> find_named(const std::vector<T>& items, std::string_view name) {
   auto found = std::find_if(items.begin(), items.end(), [&](const T& item) { return item.name == name; });
@@ -22,6 +26,7 @@ std::string shape_text(const Shape& shape) {
 
 std::optional<uint64_t> constant_bytes(const TensorSpec& spec, Layout layout) {
   uint64_t elements = 1;
+  bool empty = false;
   for (size_t i = 0; i < spec.shape.size(); ++i) {
     if (spec.shape[i].kind() != Expression::Kind::kInteger || spec.shape[i].value() < 0) return std::nullopt;
     auto size = static_cast<uint64_t>(spec.shape[i].value());
@@ -29,11 +34,13 @@ std::optional<uint64_t> constant_bytes(const TensorSpec& spec, Layout layout) {
       if (size > uint64_t{1} << 62) return std::nullopt;
       size = (size + kPanelWidth - 1) / kPanelWidth * kPanelWidth;
     }
-    if (__builtin_mul_overflow(elements, size, &elements)) return std::nullopt;
+    empty = empty || size == 0;
+    if (__builtin_mul_overflow(elements, std::max<uint64_t>(size, 1), &elements)) return std::nullopt;
   }
   uint64_t bytes = 0;
   if (__builtin_mul_overflow(elements, uint64_t{element_bytes(spec.dtype)}, &bytes)) return std::nullopt;
-  return bytes;
+  if (bytes > kMostTensorBytes) return std::nullopt;
+  return empty ? 0 : bytes;
 }
 
 const TensorSpec& ProgramDefinition::spec(const Method& method, ValueRef ref) const {
@@ -90,6 +97,7 @@ Result<std::vector<int64_t>> resolve_symbols(const ProgramDefinition& definition
     }
     DUET_ASSIGN(int64_t min, symbol.min.evaluate(lookup));
     DUET_ASSIGN(int64_t max, symbol.max.evaluate(lookup));
+    if (min < 0) return failure(ErrorCode::kBadInput, "symbol {} may be as small as {}, expected 0 or more", symbol.name, min);
     int64_t value = max;
     if (symbol.kind == Symbol::Kind::kLimit) {
       auto asked = limits.find(symbol.name);
@@ -108,9 +116,19 @@ Result<std::vector<int64_t>> resolve_symbols(const ProgramDefinition& definition
   return values;
 }
 
+Result<int64_t> evaluate(const ProgramDefinition& definition, const Expression& expression,
+                         std::span<const int64_t> symbol_values) {
+  return expression.evaluate([&](const std::string& name) -> Result<int64_t> {
+    auto index = find_named(definition.symbols, name);
+    if (!index) return failure(ErrorCode::kBadInput, "unknown symbol {}", name);
+    return symbol_values[*index];
+  });
+}
+
 Result<uint64_t> tensor_bytes(const ProgramDefinition& definition, const TensorSpec& spec,
                               std::span<const int64_t> symbol_values) {
   uint64_t bytes = element_bytes(spec.dtype);
+  bool empty = false;
   for (const Dim& dim : spec.shape) {
     int64_t size = dim.value();
     if (dim.kind() == Expression::Kind::kSymbol) {
@@ -118,10 +136,12 @@ Result<uint64_t> tensor_bytes(const ProgramDefinition& definition, const TensorS
       if (!index) return failure(ErrorCode::kBadInput, "tensor {}: unknown symbol {}", spec.name, dim.symbol());
       size = symbol_values[*index];
     }
-    if (size < 0 || __builtin_mul_overflow(bytes, static_cast<uint64_t>(size), &bytes) || bytes > uint64_t{1} << 60)
+    empty = empty || size == 0;
+    if (size < 0 || __builtin_mul_overflow(bytes, static_cast<uint64_t>(std::max<int64_t>(size, 1)), &bytes) ||
+        bytes > kMostTensorBytes)
       return failure(ErrorCode::kBadInput, "tensor {}: the size of {} overflows", spec.name, shape_text(spec.shape));
   }
-  return bytes;
+  return empty ? 0 : bytes;
 }
 
 }  // namespace duet::model

@@ -161,6 +161,10 @@ using Limits = std::map<std::string, int64_t>;
 // Errors: kUsage for an unknown limit or one outside its range.
 Result<std::vector<int64_t>> resolve_symbols(const ProgramDefinition& definition, const Limits& limits);
 
+// An expression of limits, derived and dynamic symbols when they have these values. Errors: kBadInput.
+Result<int64_t> evaluate(const ProgramDefinition& definition, const Expression& expression,
+                         std::span<const int64_t> symbol_values);
+
 // Bytes of a tensor when symbols have these values. Errors: kBadInput on overflow.
 Result<uint64_t> tensor_bytes(const ProgramDefinition& definition, const TensorSpec& spec,
                               std::span<const int64_t> symbol_values);

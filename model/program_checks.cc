@@ -13,8 +13,10 @@ namespace {
 template <class T>
 Status check_unique(const std::vector<T>& items, const char* what) {
   std::set<std::string_view> seen;
-  for (const T& item : items)
+  for (const T& item : items) {
+    if (item.name.empty()) return failure(ErrorCode::kBadInput, "a {} has no name", what);
     if (!seen.insert(item.name).second) return failure(ErrorCode::kBadInput, "{} \"{}\" is defined twice", what, item.name);
+  }
   return {};
 }
 
@@ -35,8 +37,9 @@ Status check_shape(const ProgramDefinition& definition, const TensorSpec& spec, 
 
 class MethodChecker {
  public:
-  MethodChecker(const ProgramDefinition& definition, const std::unordered_set<std::string_view>& globals, Method& method)
-      : definition_(definition), globals_(globals), method_(method), defined_(method.values.size(), false) {}
+  MethodChecker(const ProgramDefinition& definition, const std::unordered_set<std::string_view>& globals,
+                std::span<const int64_t> symbols, Method& method)
+      : definition_(definition), globals_(globals), symbols_(symbols), method_(method), defined_(method.values.size(), false) {}
 
   Status check() {
     if (method_.values.size() < method_.inputs.size()) return failure(ErrorCode::kBadInput, "inputs are not among its values");
@@ -61,6 +64,8 @@ class MethodChecker {
       DUET_TRY(check_reference(output.value, true));
       if (output.value.space == ValueRef::Space::kNone)
         return failure(ErrorCode::kBadInput, "output \"{}\" names no tensor", output.name);
+      if (output.value.space == ValueRef::Space::kConstant && definition_.constants[output.value.index].layout != Layout::kRows)
+        return failure(ErrorCode::kBadInput, "output \"{}\" is a constant stored in panels, expected rows", output.name);
     }
     DUET_TRY(check_dynamic_symbols());
     for (size_t i = 0; i < defined_.size(); ++i)
@@ -73,6 +78,13 @@ class MethodChecker {
     bool integers = input.dtype == DType::kI32;
     if ((input.min_value || input.max_value || input.distinct || !input.sums_to.empty()) && !integers)
       return failure(ErrorCode::kBadInput, "input \"{}\": bounds on elements need dtype i32", input.name);
+    for (const auto& bound : {input.min_value, input.max_value}) {
+      if (!bound) continue;
+      auto value = evaluate(definition_, *bound, symbols_);
+      if (!value) return failure(ErrorCode::kBadInput, "input \"{}\": {}", input.name, value.error().message);
+    }
+    if (input.distinct && (!input.min_value || !input.max_value))
+      return failure(ErrorCode::kBadInput, "input \"{}\": distinct needs min_value and max_value", input.name);
     if (!input.sums_to.empty()) {
       const Symbol* symbol = definition_.find_symbol(input.sums_to);
       if (!symbol || symbol->kind != Symbol::Kind::kDynamic)
@@ -144,6 +156,7 @@ class MethodChecker {
 
   const ProgramDefinition& definition_;
   const std::unordered_set<std::string_view>& globals_;  // names of constants and shared buffers
+  std::span<const int64_t> symbols_;                     // values at the defaults
   Method& method_;
   std::vector<bool> defined_;  // per value
 };
@@ -155,6 +168,7 @@ Status check_program(ProgramDefinition& definition) {
   DUET_TRY(check_unique(definition.constants, "constant"));
   DUET_TRY(check_unique(definition.shared, "shared buffer"));
   DUET_TRY(check_unique(definition.methods, "method"));
+  if (definition.sections.count("")) return failure(ErrorCode::kBadInput, "a section has no name");
   std::unordered_set<std::string_view> globals;
   for (const SharedBuffer& buffer : definition.shared) globals.insert(buffer.name);
   for (const Constant& constant : definition.constants) {
@@ -169,10 +183,12 @@ Status check_program(ProgramDefinition& definition) {
   }
   for (const SharedBuffer& buffer : definition.shared) DUET_TRY(check_shape(definition, buffer, false));
   // Every expression is evaluated once at the defaults: unknown symbols, cycles and overflows show here.
-  DUET_ASSIGN(auto symbols, resolve_symbols(definition, {}));
+  auto resolved = resolve_symbols(definition, {});
+  if (!resolved) return failure(ErrorCode::kBadInput, "{}", resolved.error().message);
+  const std::vector<int64_t>& symbols = *resolved;
   for (const SharedBuffer& buffer : definition.shared) DUET_TRY(tensor_bytes(definition, buffer, symbols));
   for (Method& method : definition.methods) {
-    Status status = MethodChecker(definition, globals, method).check();
+    Status status = MethodChecker(definition, globals, symbols, method).check();
     if (!status) return failure(status.error().code, "method {}: {}", method.name, status.error().message);
     for (const TensorSpec& value : method.values) DUET_TRY(tensor_bytes(definition, value, symbols));
   }

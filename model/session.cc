@@ -34,6 +34,8 @@ class FloatingPointMode {
 #endif
 };
 
+constexpr int64_t kMostDistinct = 1 << 24;  // values that an input of distinct elements may have: a byte each
+
 std::string dims_text(const TensorView& view) {
   std::string text = "[";
   for (int i = 0; i < view.rank; ++i) text += (i ? ", " : "") + std::to_string(view.dims[i]);
@@ -43,15 +45,6 @@ std::string dims_text(const TensorView& view) {
 uint64_t now_nanoseconds() {
   return static_cast<uint64_t>(
       std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count());
-}
-
-// Bounds of an input's elements, evaluated under the session's limits.
-Result<int64_t> evaluate(const ProgramDefinition& definition, const Expression& e, std::span<const int64_t> symbols) {
-  return e.evaluate([&](const std::string& name) -> Result<int64_t> {
-    const Symbol* symbol = definition.find_symbol(name);
-    if (!symbol) return failure(ErrorCode::kBadInput, "unknown symbol {}", name);
-    return symbols[static_cast<size_t>(symbol - definition.symbols.data())];
-  });
 }
 
 }  // namespace
@@ -85,7 +78,12 @@ Result<std::unique_ptr<Session>> Session::create(std::shared_ptr<const Program> 
           DUET_ASSIGN(bounds.max, evaluate(definition, *spec.max_value, session->plan_.symbols));
         }
         bounds.sums_to = spec.sums_to.empty() ? -1 : session->symbol_index(spec.sums_to);
-        bounds.distinct = spec.distinct && bounds.max >= bounds.min && bounds.max - bounds.min < (1 << 24);
+        bounds.min = std::max<int64_t>(bounds.min, INT32_MIN);  // so that their difference fits
+        bounds.max = std::clamp<int64_t>(bounds.max, bounds.min - 1, INT32_MAX);
+        bounds.distinct = spec.distinct;
+        if (bounds.distinct && bounds.max - bounds.min >= kMostDistinct)
+          return failure(ErrorCode::kUsage, "method {}, input {}: elements from {} to {} are too many to be told apart",
+                         method.name, spec.name, bounds.min, bounds.max);
         if (bounds.distinct) widest = std::max(widest, static_cast<size_t>(bounds.max - bounds.min + 1));
         compiled.bounds.push_back(bounds);
       }
@@ -337,7 +335,7 @@ void Session::time_steps() {
 TensorView Session::shared(std::string_view name) {
   auto index = program_->definition().find_shared(name);
   if (!index) return {};
-  return view(program_->definition().methods[0], plan_.methods[0], {ValueRef::Space::kShared, *index});
+  return view({}, {}, {ValueRef::Space::kShared, *index});  // of no method in particular
 }
 
 }  // namespace duet::model
