@@ -6,6 +6,7 @@
 #include <limits>
 #include <unordered_map>
 
+#include "model/header_json.h"
 #include "model/program.h"
 #include "model/program_header.h"
 
@@ -99,6 +100,8 @@ void read_tensor(const Field& field, Spec& spec) {
   if (spec.shape.size() > kMaxRank) field["shape"].report(fmt::format("more than {} dimensions", kMaxRank));
 }
 
+constexpr size_t kMostSymbols = 256;  // looked for one by one, for every dimension of every tensor
+
 class Reader {
  public:
   Reader(std::span<const std::byte> data, const Json& json) : data_(data), root_(&json, "", &problem_) {}
@@ -107,6 +110,7 @@ class Reader {
     definition_.metadata = root_["metadata"].is_null() ? Json::object() : *root_["metadata"].json();
     if (!definition_.metadata.is_object()) root_["metadata"].report("expected an object");
     for (const Field& field : root_["symbols"].items()) read_symbol(field);
+    if (definition_.symbols.size() > kMostSymbols) root_["symbols"].report(fmt::format("more than {}", kMostSymbols));
     for (const Field& field : root_["shared"].items()) {
       SharedBuffer buffer;
       read_tensor(field, buffer);
@@ -249,7 +253,10 @@ class Reader {
 
   static void read_attributes(const Field& field, Attributes& attributes) {
     if (!field.json() || !field.json()->is_object()) return field.report("expected an object");
+    auto too_large = [](const Json& v) { return v.is_number_unsigned() && v.get<uint64_t>() > INT64_MAX; };
     for (const auto& [name, value] : field.json()->items()) {
+      if (too_large(value) || (value.is_array() && std::any_of(value.begin(), value.end(), too_large)))
+        return field.report(fmt::format("attribute \"{}\" is too large", name));
       bool whole = value.is_array() && std::all_of(value.begin(), value.end(), [](const Json& v) { return v.is_number_integer(); });
       bool texts = value.is_array() && std::all_of(value.begin(), value.end(), [](const Json& v) { return v.is_string(); });
       if (value.is_number_integer())
@@ -289,8 +296,7 @@ Result<ProgramDefinition> parse_program(std::span<const std::byte> file) {
     return failure(ErrorCode::kBadInput, "header of {} bytes in a file of {} bytes: the file is cut short or damaged",
                    header_bytes, file.size());
   const char* text = reinterpret_cast<const char*>(file.data()) + kFixedHeaderBytes;
-  Json json = Json::parse(text, text + header_bytes, nullptr, false);
-  if (json.is_discarded()) return failure(ErrorCode::kBadInput, "the header is not valid JSON");
+  DUET_ASSIGN(Json json, HeaderJson::parse({text, header_bytes}));
   uint64_t start = std::min<uint64_t>(data_start(header_bytes), file.size());
   return Reader(file.subspan(start), json).read();
 }
