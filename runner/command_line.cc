@@ -3,17 +3,137 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <charconv>
 #include <filesystem>
 #include <thread>
 
 #include "model/marian_builder.h"
+#include "runner/suggest.h"
 
 namespace duet::runner {
+namespace {
+
+constexpr size_t kHelpColumns = 80, kNameColumns = 28;
+
+// `text` in lines that fit beside `indent` columns, each but the first indented.
+std::string wrapped(const std::string& text, size_t indent) {
+  std::string result;
+  size_t column = indent;
+  for (size_t at = 0; at < text.size();) {
+    size_t end = std::min(text.find(' ', at), text.size());
+    std::string word = text.substr(at, end - at);
+    if (column > indent && column + 1 + word.size() > kHelpColumns) {
+      result += "\n" + std::string(indent, ' ');
+      column = indent;
+    } else if (column > indent) {
+      result += ' ';
+      ++column;
+    }
+    result += word;
+    column += word.size();
+    at = end + 1;
+  }
+  return result;
+}
+
+std::string beside(const std::string& name, const std::string& description) {
+  std::string line = "  " + name;
+  line += line.size() + 1 < kNameColumns ? std::string(kNameColumns - line.size(), ' ')
+                                         : "\n" + std::string(kNameColumns, ' ');
+  return line + wrapped(description, kNameColumns) + "\n";
+}
+
+class HelpFormatter : public CLI::Formatter {
+ public:
+  std::string make_option(const CLI::Option* option, bool positional) const override {
+    std::string name = positional ? option->get_name(true) : option->get_name(false, true);
+    name = name.substr(0, name.find('{'));  // "--stream{text}": a flag that may have a value
+    if (!positional && option->get_items_expected_max() == 0 && !option->get_type_name().empty()) name += option->get_type_name();
+    if (!positional && option->get_items_expected_max() > 0) name += " " + option->get_type_name();
+    std::string description = option->get_description();
+    if (option->get_required()) description += " (required)";
+    if (option->get_items_expected_max() > 0 && !option->get_default_str().empty())
+      description += " [" + option->get_default_str() + "]";
+    return beside(name, description);
+  }
+  std::string make_help(const CLI::App* app, std::string name, CLI::AppFormatMode mode) const override {
+    std::string text = Formatter::make_help(app, std::move(name), mode);
+    for (size_t at; (at = text.find("\n\n\n")) != std::string::npos;) text.erase(at, 1);
+    return text;
+  }
+  std::string make_subcommand(const CLI::App* command) const override {
+    std::string description = command->get_description();
+    return beside(command->get_name(), description.substr(0, description.find('\n')));
+  }
+};
+
+}  // namespace
+
+namespace {
+constexpr char kShield = '\x02';
+bool needs_shield(std::string_view word) { return word.starts_with('[') || word.starts_with(kShield); }
+}  // namespace
+
+std::vector<std::string> shield_brackets(CLI::App& app, int argc, char** argv) {
+  for (CLI::App* command : app.get_subcommands(nullptr))
+    for (CLI::Option* option : command->get_options())
+      if (option->get_items_expected_max() > 0)
+        option->transform(CLI::Validator(
+            [](std::string& value) {
+              if (value.starts_with(kShield)) value.erase(0, 1);
+              return std::string();
+            },
+            ""));
+  std::vector<std::string> words(argv + 1, argv + argc);
+  for (std::string& word : words)
+    if (needs_shield(word)) word.insert(word.begin(), kShield);
+  return words;
+}
+
+std::shared_ptr<CLI::Formatter> help_formatter() { return std::make_shared<HelpFormatter>(); }
+
+CLI::Validator one_of(std::vector<std::string> choices) {
+  auto check = [choices](const std::string& value) -> std::string {
+    if (std::find(choices.begin(), choices.end(), value) != choices.end()) return "";
+    std::string list;
+    for (size_t i = 0; i < choices.size(); ++i) list += (i == 0 ? "" : i + 1 == choices.size() ? " or " : ", ") + choices[i];
+    std::string meant = nearest(value, choices);
+    return fmt::format("\"{}\", expected {}{}", value, list, meant.empty() ? "" : "; did you mean " + meant + "?");
+  };
+  return CLI::Validator(check, "");
+}
+
+CLI::Validator whole_number() {
+  auto check = [](const std::string& value) -> std::string {
+    int32_t number = 0;
+    auto [end, problem] = std::from_chars(value.data(), value.data() + value.size(), number);
+    if (problem == std::errc::result_out_of_range) return fmt::format("{} is far too large", value);
+    if (problem != std::errc() || end != value.data() + value.size())
+      return fmt::format("\"{}\", expected a whole number", value);
+    return "";
+  };
+  return CLI::Validator(check, "");
+}
+
+CLI::Validator not_empty() {
+  return CLI::Validator([](const std::string& value) -> std::string { return value.empty() ? "the name is empty" : ""; }, "");
+}
+
+std::string with_option_names(std::string message) {
+  for (std::string name : {model::kSlots, model::kMaxSourceTokens, model::kMaxTargetTokens, model::kBatchTokens, "threads"}) {
+    if (!message.starts_with(name + " is ")) continue;
+    std::string option = "--" + name;
+    std::replace(option.begin(), option.end(), '_', '-');
+    return option + message.substr(name.size());
+  }
+  return message;
+}
 
 void LogOptions::add_to(CLI::App& command) {
   command.add_flag("-q,--quiet", quiet, "No log, no warnings, no progress: errors only");
   command.add_option("--log-level", level, "debug, info, warning, error or off")
-      ->check(CLI::IsMember({"debug", "info", "warning", "error", "off"}))
+      ->check(one_of({"debug", "info", "warning", "error", "off"}))
+      ->type_name("LEVEL")
       ->capture_default_str();
 }
 
@@ -28,13 +148,17 @@ void LogOptions::apply() const {
 }
 
 void LimitOptions::add_to(CLI::App& command) {
-  constexpr const char* kGroup = "Limits (memory is planned for them when the program is loaded)";
-  command.add_option("--slots", slots, "Sentences decoded at once")->group(kGroup);
-  command.add_option("--max-source-tokens", max_source_tokens, "Tokens of the longest source, </s> included")->group(kGroup);
-  command.add_option("--max-target-tokens", max_target_tokens, "Tokens of the longest translation, </s> included")
-      ->group(kGroup);
-  command.add_option("--batch-tokens", batch_tokens, "Source tokens encoded in one call")->group(kGroup);
-  command.add_option("--threads", threads, fmt::format("Threads of a session [{}]", default_threads()))->group(kGroup);
+  auto add = [&](const char* name, auto& value, const std::string& description) {
+    command.add_option(name, value, description)
+        ->group("Limits (memory is planned for them when the program is loaded)")
+        ->check(whole_number())
+        ->type_name("N");
+  };
+  add("--slots", slots, "Sentences decoded at once");
+  add("--max-source-tokens", max_source_tokens, "Tokens of the longest source, </s> included; what is longer is cut");
+  add("--max-target-tokens", max_target_tokens, "Tokens of the longest translation, </s> included");
+  add("--batch-tokens", batch_tokens, "Source tokens encoded in one call");
+  add("--threads", threads, fmt::format("Threads of a session [{}]", default_threads()));
 }
 
 model::SessionOptions LimitOptions::session() const {

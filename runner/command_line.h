@@ -3,8 +3,10 @@
 
 #include <CLI/CLI.hpp>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "memory/error.h"
 #include "memory/log.h"
@@ -22,6 +24,17 @@ void add_plan_command(CLI::App& app, Command& chosen);
 void add_info_command(CLI::App& app, Command& chosen);
 void add_tokenize_command(CLI::App& app, Command& chosen);
 void add_bench_command(CLI::App& app, Command& chosen);
+
+// The arguments for app.parse(), changed such that CLI11 does not take the text "[a, b]" for a list of two; the options
+// of all commands change them back.
+std::vector<std::string> shield_brackets(CLI::App& app, int argc, char** argv);
+
+// Help in 80 columns; a command's list of commands shows the first line of each description.
+std::shared_ptr<CLI::Formatter> help_formatter();
+// Checks for options, whose messages say what was expected. one_of() suggests the nearest choice.
+CLI::Validator one_of(std::vector<std::string> choices);
+CLI::Validator whole_number();
+CLI::Validator not_empty();
 
 // -q and --log-level.
 struct LogOptions {
@@ -46,6 +59,9 @@ int default_threads();
 std::string default_program();
 // -m, or the program that comes with Duet. Errors: kIo when that one is missing.
 Result<std::string> find_program(const std::string& asked);
+
+// A message about a limit names the option: "max_source_tokens is 0" -> "--max-source-tokens is 0".
+std::string with_option_names(std::string message);
 
 // "Kind of bytes that a person reads": 8,388,608.
 std::string with_commas(uint64_t number);

@@ -54,10 +54,16 @@ void add_convert_command(CLI::App& app, Command& chosen) {
       "  duet translate -m en-de.duet \"Good morning.\"");
   command->add_option("DIR", options->directory, "config.json, model.safetensors, source.spm, target.spm, vocab.json, …")
       ->required();
-  command->add_option("-o,--output", options->output, "The program file to write")->required();
-  command->add_option("--report", options->report, "Also write a report (convert.json) into this directory");
-  command->add_option("--name", options->convert.name, "The model's name [the directory's]");
-  command->add_option("--licence", options->convert.licence, "The weights' licence [what the model card says]");
+  command->add_option("-o,--output", options->output, "The program file to write")
+      ->required()
+      ->type_name("FILE")
+      ->check(not_empty());
+  command->add_option("--report", options->report, "Also write a report (convert.json) into this directory")
+      ->type_name("DIR")
+      ->check(not_empty());
+  command->add_option("--name", options->convert.name, "The model's name [the directory's]")->type_name("NAME");
+  command->add_option("--licence", options->convert.licence, "The weights' licence [what the model card says]")
+      ->type_name("NAME");
   options->log.add_to(*command);
   command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
 }

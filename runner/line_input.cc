@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstring>
@@ -14,14 +15,24 @@ namespace duet::runner {
 namespace {
 
 volatile std::sig_atomic_t g_interrupted = 0;
+// Holds a byte once the process is interrupted: poll() sees it even if the signal came just before.
+int g_interrupt_pipe[2] = {-1, -1};
 
-void on_interrupt(int) { g_interrupted = 1; }
+void on_interrupt(int) {
+  int saved = errno;
+  g_interrupted = 1;
+  if (g_interrupt_pipe[1] >= 0) [[maybe_unused]]
+    auto ignored = ::write(g_interrupt_pipe[1], "", 1);
+  errno = saved;
+}
 
 }  // namespace
 
 bool interrupted() { return g_interrupted != 0; }
 
 void install_interrupt_handler() {
+  if (g_interrupt_pipe[0] < 0 && ::pipe2(g_interrupt_pipe, O_CLOEXEC | O_NONBLOCK) != 0)
+    g_interrupt_pipe[0] = g_interrupt_pipe[1] = -1;
   struct sigaction action {};
   action.sa_handler = on_interrupt;
   // Not restarting: a blocked read must return. Once only: the second signal has its usual effect.
@@ -55,20 +66,27 @@ LineInput::~LineInput() {
   if (fd_ > STDIN_FILENO) ::close(fd_);
 }
 
+bool LineInput::is_file(const std::string& path) const {
+  struct stat mine {}, other {};
+  return fd_ >= 0 && ::fstat(fd_, &mine) == 0 && ::stat(path.c_str(), &other) == 0 && mine.st_dev == other.st_dev &&
+         mine.st_ino == other.st_ino;
+}
+
 bool LineInput::is_terminal() const { return fd_ >= 0 && ::isatty(fd_); }
 
 Result<LineInput::Next> LineInput::next(bool wait) {
   while (true) {
     size_t feed = buffer_.find('\n', scanned_);
-    if (feed != std::string::npos) {
+    if (feed != std::string::npos && feed - start_ <= kMaxLineBytes) {
       Next next{Next::Kind::kLine, buffer_.substr(start_, feed - start_), true};
       start_ = scanned_ = feed + 1;
       ++lines_;
       return next;
     }
-    scanned_ = buffer_.size();
+    scanned_ = std::min(feed, buffer_.size());
     if (scanned_ - start_ > kMaxLineBytes)
-      return failure(ErrorCode::kBadInput, "{}: line {} is longer than {} bytes", name_, lines_ + 1, kMaxLineBytes);
+      return failure(ErrorCode::kBadInput, "{}: line {} is longer than {} bytes, expected a text with line feeds", name_,
+                     lines_ + 1, kMaxLineBytes);
     if (ended_) {
       if (start_ == buffer_.size()) return Next{Next::Kind::kEnd, "", true};
       Next next{Next::Kind::kLine, buffer_.substr(start_), false};
@@ -79,10 +97,11 @@ Result<LineInput::Next> LineInput::next(bool wait) {
     scanned_ -= start_;
     start_ = 0;
     // Regular files are always readable; poll() tells so at once.
-    struct pollfd ready {fd_, POLLIN, 0};
-    int count = ::poll(&ready, 1, wait ? -1 : 0);
-    if (count == 0 || (count < 0 && errno == EINTR)) {
-      if (!wait || interrupted()) return Next{Next::Kind::kNothingYet, "", true};
+    struct pollfd watched[2] = {{fd_, POLLIN, 0}, {g_interrupt_pipe[0], POLLIN, 0}};
+    int count = ::poll(watched, 2, wait ? -1 : 0);
+    if (interrupted()) return Next{Next::Kind::kNothingYet, "", true};
+    if (count <= 0 || watched[0].revents == 0) {
+      if (!wait) return Next{Next::Kind::kNothingYet, "", true};
       continue;
     }
     char chunk[65536];

@@ -34,6 +34,7 @@ class LineInput {
   Result<Next> next(bool wait);
 
   bool is_terminal() const;
+  bool is_file(const std::string& path) const;  // reads the very file that `path` names
   const std::string& name() const { return name_; }
 
  private:

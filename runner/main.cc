@@ -1,7 +1,12 @@
 // The command line: chooses a command, runs it, turns errors into one line on stderr and an exit code.
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <iostream>
+#include <vector>
 
 #include "model/kernels/kernels.h"
 #include "runner/command_line.h"
@@ -21,13 +26,14 @@ Exit codes: 0 fine, 1 a comparison differs, 2 usage, 3 bad model or input,
 4 I/O or memory, 130 interrupted. In a checkout, `./duet test` runs all tests.)";
 
 int report(const Error& error) {
-  if (error.code != ErrorCode::kClosedPipe && !error.message.empty()) std::cerr << "duet: " << error.message << std::endl;
+  if (error.code != ErrorCode::kClosedPipe && !error.message.empty()) std::cerr << "duet: " << with_option_names(error.message) << std::endl;
   return memory::exit_code(error.code);
 }
 
 int run(int argc, char** argv) {
   CLI::App app{"Duet runs encoder-decoder translation models from one file, in planned memory, on any CPU."};
   app.name("duet");
+  app.formatter(help_formatter());
   app.footer(kFooter);
   std::string version = fmt::format("duet {} ({} kernels)", DUET_VERSION, model::kernels::kernels().name);
   app.set_version_flag("--version", version, "Version and the kernels in use");
@@ -43,8 +49,24 @@ int run(int argc, char** argv) {
     std::cerr << app.help();
     return 2;
   }
+  // "help" and "help translate" are what a person tries first.
+  std::vector<char*> arguments(argv, argv + argc);
+  std::string help = "--help";
+  if (argc <= 3 && std::string(argv[1]) == "help") {
+    arguments.erase(arguments.begin() + 1);
+    arguments.push_back(help.data());
+    argc = static_cast<int>(arguments.size());
+    argv = arguments.data();
+  }
+  // What CLI11 would misread comes first.
+  if (std::string doubt = explain_doubtful_word(app, argc, argv); !doubt.empty()) {
+    std::cerr << "duet: " << doubt << std::endl;
+    return 2;
+  }
   try {
-    app.parse(argc, argv);
+    auto words = shield_brackets(app, argc, argv);
+    std::reverse(words.begin(), words.end());  // as CLI11 wants them
+    app.parse(std::move(words));
   } catch (const CLI::Success& asked) {  // --help, --version
     return app.exit(asked);
   } catch (const CLI::ParseError& error) {
@@ -59,8 +81,16 @@ int run(int argc, char** argv) {
 }  // namespace duet::runner
 
 int main(int argc, char** argv) {
-  // A reader that goes away shows as an error of write(), which ends the command quietly.
+  // A reader that goes away and a file that grows too large show as errors of write().
   std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);
+  // No file that is opened later may become a standard stream. A missing one fails when it is used, as it should.
+  while (true) {
+    int fd = ::open("/dev/null", O_RDONLY);
+    if (fd == STDIN_FILENO && ::close(fd) == 0) fd = ::open("/dev/null", O_WRONLY);
+    if (fd > STDERR_FILENO) ::close(fd);
+    if (fd < 0 || fd > STDERR_FILENO) break;
+  }
   try {
     return duet::runner::run(argc, argv);
   } catch (const std::bad_alloc&) {

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <utility>
 
 namespace duet::runner {
@@ -20,20 +21,37 @@ Result<TextOutput> TextOutput::open(const std::string& path) {
   struct stat info {};
   bool exists = ::stat(path.c_str(), &info) == 0;
   if (exists && S_ISDIR(info.st_mode)) return failure(ErrorCode::kIo, "{}: is a directory, expected a file", path);
-  std::string part = exists && !S_ISREG(info.st_mode) ? "" : path + ".part";
-  const std::string& target = part.empty() ? path : part;
-  int flags = part.empty() ? O_WRONLY : O_WRONLY | O_CREAT | O_TRUNC;
-  int fd = ::open(target.c_str(), flags | O_CLOEXEC, 0666);
-  if (fd < 0) return failure(ErrorCode::kIo, "{}: cannot create: {}", target, std::strerror(errno));
-  return TextOutput(path, std::move(part), fd);
+  if (exists && ::access(path.c_str(), W_OK) != 0)
+    return failure(ErrorCode::kIo, "{}: cannot write: {}", path, std::strerror(errno));
+  bool direct = exists && !S_ISREG(info.st_mode);
+  // A link stays a link: what it names is replaced.
+  std::error_code ignored;
+  std::string file = exists && !direct ? std::filesystem::canonical(path, ignored).string() : path;
+  if (file.empty()) file = path;
+  std::string part = direct ? "" : file + ".part";
+  const std::string& target = direct ? path : part;
+  int fd = ::open(target.c_str(), (direct ? O_WRONLY : O_WRONLY | O_CREAT | O_TRUNC) | O_CLOEXEC, 0666);
+  if (fd < 0) {
+    int problem = errno;
+    std::filesystem::path directory = std::filesystem::path(target).parent_path();
+    if (problem == ENOENT && !directory.empty() && !std::filesystem::exists(directory, ignored))
+      return failure(ErrorCode::kIo, "{}: the directory {} does not exist", path, directory.string());
+    return failure(ErrorCode::kIo, "{}: cannot create: {}", target, std::strerror(problem));
+  }
+  if (exists && !direct) [[maybe_unused]]
+    int kept = ::fchmod(fd, info.st_mode & 07777);  // whoever could not read the old file cannot read the new one
+  return TextOutput(std::move(file), std::move(part), fd);
 }
 
 TextOutput::TextOutput(TextOutput&& other) noexcept
     : path_(std::move(other.path_)), part_(std::move(other.part_)), fd_(std::exchange(other.fd_, -1)),
-      buffer_(std::move(other.buffer_)) {}
+      buffer_(std::move(other.buffer_)),
+      written_(other.written_) {}
 
 TextOutput::~TextOutput() {
-  if (fd_ > STDERR_FILENO) ::close(fd_);
+  if (fd_ <= STDERR_FILENO) return;
+  ::close(fd_);
+  if (!part_.empty() && written_ == 0) ::unlink(part_.c_str());
 }
 
 bool TextOutput::is_terminal() const { return ::isatty(fd_); }
@@ -60,6 +78,7 @@ Status TextOutput::flush() {
       return failure(ErrorCode::kIo, "{}: cannot write: {}", part_.empty() ? path_ : part_, std::strerror(problem));
     }
     done += static_cast<size_t>(n);
+    written_ += static_cast<uint64_t>(n);
   }
   buffer_.clear();
   return {};

@@ -21,12 +21,13 @@ class TextOutput {
   // Buffered. Errors: kIo (a full disk, …), kClosedPipe when nobody reads any more.
   Status write(std::string_view text);
   Status flush();
-  // Flushes, and gives the file its name. Without it a .part file stays, with all that was flushed.
+  // Flushes, and gives the file its name. Without it a .part file stays, with all that was flushed, if that is anything.
   Status finish();
 
   bool is_terminal() const;
-  // The file that holds what was written if the command stops before finish(); "" when there is none.
+  // The file that is written, and stays if the command stops before finish(); "" when it is no .part file.
   const std::string& part_path() const { return part_; }
+  uint64_t bytes_written() const { return written_; }
 
  private:
   TextOutput(std::string path, std::string part, int fd) : path_(std::move(path)), part_(std::move(part)), fd_(fd) {}
@@ -34,6 +35,7 @@ class TextOutput {
   std::string path_, part_;
   int fd_;
   std::string buffer_;
+  uint64_t written_ = 0;
 };
 
 }  // namespace duet::runner

@@ -1,9 +1,10 @@
 // duet translate: the main job.
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <chrono>
+#include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
@@ -20,8 +21,9 @@ using Clock = std::chrono::steady_clock;
 
 constexpr const char* kHelp = R"(Translates text: arguments (each a line), a file (-i), or standard input.
 
-Every line of the input gives one line of output, in the same order; an empty line stays empty. Results appear as soon
-as they and all before them are ready.)";
+Every line of the input gives one line of output, in the same order; an empty
+line stays empty. Results appear as soon as they and all before them are ready.
+A line ends at a line feed only and has at most 16 MiB.)";
 
 constexpr const char* kFooter = R"(Examples:
   duet translate "When the night has come and the land is dark."
@@ -39,6 +41,14 @@ struct Options {
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
+// Not getrusage(): its peak includes the process that started this one.
+uint64_t peak_rss_bytes() {
+  std::ifstream file("/proc/self/status");
+  for (std::string line; std::getline(file, line);)
+    if (line.starts_with("VmHWM:")) return std::strtoull(line.c_str() + 6, nullptr, 10) * 1024;
+  return 0;
+}
+
 const char* plural(uint64_t count) { return count == 1 ? "" : "s"; }
 
 // "1,234 lines, 5,678 tokens/s", renewed in place while a person watches.
@@ -49,7 +59,7 @@ class ProgressLine {
   void update(uint64_t lines, uint64_t tokens) {
     if (!shown_ || seconds_since(last_) < 0.2) return;
     last_ = Clock::now();
-    std::string text = fmt::format("\r{} lines, {} tokens/s \x1b[K", with_commas(lines),
+    std::string text = fmt::format("\r{} line{}, {} tokens/s \x1b[K", with_commas(lines), plural(lines),
                                    with_commas(static_cast<uint64_t>(static_cast<double>(tokens) / seconds_since(start_))));
     visible_ = ::write(STDERR_FILENO, text.data(), text.size()) > 0;
   }
@@ -84,10 +94,13 @@ class TranslateJob {
 
   Result<int> run() {
     if (options_.stats) translator_.measure();
-    if (options_.stream == "text") translator_.stream();
+    growing_ = options_.stream == "text" && output_.part_path().empty();  // nobody watches a .part file
+    if (growing_) translator_.stream();
     Status status = options_.stream == "tokens" ? stream_tokens() : translate();
     progress_.clear();
-    // Whatever happened, whole lines that are ready are not lost.
+    // Whatever happened, whole lines that are ready are not lost, and one that was growing ends.
+    if (!streamed_.empty() && (!status || interrupted())) [[maybe_unused]]
+      Status ended = output_.write("\n");
     Status flushed = output_.flush();
     if (!status) return leave(status.error());
     if (!flushed) return leave(flushed.error());
@@ -100,45 +113,55 @@ class TranslateJob {
 
  private:
   tl::unexpected<Error> leave(Error error) const {
-    if (!output_.part_path().empty())
-      error.message += fmt::format("{}{} line{} of output {} in {}", error.message.empty() ? "" : "; ", with_commas(lines_),
-                                   plural(lines_), lines_ == 1 ? "is" : "are", output_.part_path());
+    std::string kept;
+    if (!output_.part_path().empty() && output_.bytes_written() > 0)
+      kept = fmt::format("what was translated until then is in {}", output_.part_path());
+    if (error.code == ErrorCode::kInterrupted && !options_.output.empty())
+      error.message = fmt::format("interrupted after {} line{}", with_commas(lines_), plural(lines_));
+    if (!kept.empty()) error.message += (error.message.empty() ? "" : "; ") + kept;
     return tl::make_unexpected(std::move(error));
   }
 
   // Reads lines while there are some and room for them. True: the input has ended.
   Result<bool> read_lines() {
+    constexpr size_t kMostBytes = size_t{1} << 20;  // beyond the first line
     const size_t window = static_cast<size_t>(translator_.runner().slots()) * 4 + 16;
-    while (translator_.lines_in_flight() < window && !interrupted()) {
+    while (translator_.lines_in_flight() < window && translator_.bytes_in_flight() < kMostBytes && !interrupted()) {
       DUET_ASSIGN(auto next, input_.next(translator_.idle()));
       if (next.kind == LineInput::Next::Kind::kEnd) return true;
       if (next.kind == LineInput::Next::Kind::kNothingYet) return false;
       if (!next.ended_by_feed) unfed_line_ = lines_read_ + 1;
       ++lines_read_;
-      DUET_TRY(translator_.submit(std::move(next.line)));
+      Status submitted = translator_.submit(std::move(next.line));
+      if (!submitted) return failure(submitted.error().code, "{}: {}", input_.name(), submitted.error().message);
       if (options_.stream == "tokens" && translator_.requests() >= batch_start_ + static_cast<uint64_t>(translator_.runner().slots()))
         return false;
     }
     return false;
   }
 
+  // The same; an error ends the input, and is told when all lines before it are written.
+  bool input_ends() {
+    auto ended = read_lines();
+    if (!ended) input_status_ = tl::make_unexpected(std::move(ended).error());
+    return ended.value_or(true);
+  }
+
   Status translate() {
     bool ended = false;
     while (!interrupted()) {
-      if (!ended) {
-        DUET_ASSIGN(ended, read_lines());
-      }
+      if (!ended) ended = input_ends();
       if (translator_.idle()) {
         if (ended) break;
         continue;
       }
       DUET_TRY(translator_.step([&](Line&& line) { return write_line(std::move(line)); }));
-      if (options_.stream == "text") DUET_TRY(write_growing_text());
+      if (growing_) DUET_TRY(write_growing_text());
       // A reader sees a line as soon as it is ready.
       DUET_TRY(output_.flush());
       progress_.update(lines_, translator_.counts().target_tokens);
     }
-    return {};
+    return input_status_;
   }
 
   Status write_line(Line&& line) {
@@ -182,7 +205,7 @@ class TranslateJob {
     while (!ended && !interrupted()) {
       started.clear();
       batch_start_ = translator_.requests();
-      DUET_ASSIGN(ended, read_lines());
+      ended = input_ends();
       bool any = translator_.requests() > batch_start_;
       while (!translator_.idle() && !interrupted())
         DUET_TRY(translator_.step([&](Line&& line) -> Status {
@@ -193,7 +216,7 @@ class TranslateJob {
       if (any) DUET_TRY(output_.write("\n"));
       DUET_TRY(output_.flush());
     }
-    return {};
+    return input_status_;
   }
 
   std::string token_text(int32_t id) const {
@@ -228,34 +251,38 @@ class TranslateJob {
   void print_stats() {
     TranslatorTimes times = translator_.times();
     const SchedulerCounts& counts = translator_.counts();
-    struct rusage usage {};
-    ::getrusage(RUSAGE_SELF, &usage);
     double total = seconds_since(start_), work = total - times.load_seconds;
     auto rate = [](uint64_t count, double seconds) { return seconds > 0 ? static_cast<double>(count) / seconds : 0.0; };
     const auto& plan = translator_.runner().session().plan();
+    auto slots = static_cast<uint64_t>(translator_.runner().slots());
     std::cerr << fmt::format(
         "load      {:9.3f} s   program, memory, tokenizer\n"
         "tokenize  {:9.3f} s   text to tokens and back\n"
-        "encode    {:9.3f} s   {} source tokens in {} calls, {:.0f} tokens/s\n"
+        "encode    {:9.3f} s   {} source token{} in {} call{}, {:.0f} tokens/s\n"
         "prefill   {:9.3f} s   first decoder steps\n"
-        "decode    {:9.3f} s   {} steps\n"
-        "total     {:9.3f} s   {} lines, {} target tokens, {:.0f} target tokens/s without load\n"
+        "decode    {:9.3f} s   {} step{}\n"
+        "total     {:9.3f} s   {} line{}, {} target token{}, {:.0f} target tokens/s without load\n"
         "memory    {} bytes planned (workspace {}, shared {}, io {}), peak RSS {} bytes\n"
-        "settings  {} slots, {} threads, {} kernels, {} restarts for want of cache\n",
+        "settings  {} slot{}, {} thread{}, {} kernels, {} restart{} for want of cache\n",
         times.load_seconds, times.tokenize_seconds, times.encode_seconds, with_commas(counts.source_tokens),
-        counts.prefill_calls, rate(counts.source_tokens, times.encode_seconds), times.prefill_seconds,
-        times.decode_seconds, counts.decode_calls, total, with_commas(lines_), with_commas(counts.target_tokens),
-        rate(counts.target_tokens, work), with_commas(plan.total_bytes()), with_commas(plan.workspace_bytes),
-        with_commas(plan.shared_bytes), with_commas(plan.io_bytes), with_commas(static_cast<uint64_t>(usage.ru_maxrss) * 1024),
-        translator_.runner().slots(), plan.threads, model::kernels::kernels().name, counts.restarts);
+        plural(counts.source_tokens), with_commas(counts.prefill_calls), plural(counts.prefill_calls),
+        rate(counts.source_tokens, times.encode_seconds), times.prefill_seconds, times.decode_seconds,
+        with_commas(counts.decode_calls), plural(counts.decode_calls), total, with_commas(lines_), plural(lines_),
+        with_commas(counts.target_tokens), plural(counts.target_tokens), rate(counts.target_tokens, work),
+        with_commas(plan.total_bytes()), with_commas(plan.workspace_bytes), with_commas(plan.shared_bytes),
+        with_commas(plan.io_bytes), with_commas(peak_rss_bytes()), slots, plural(slots), plan.threads,
+        plural(static_cast<uint64_t>(plan.threads)), model::kernels::kernels().name, counts.restarts, plural(counts.restarts));
   }
+
   const Options& options_;
   const Clock::time_point start_;
   Translator translator_;
   LineInput input_;
   TextOutput output_;
   ProgressLine progress_;
+  bool growing_ = false;  // --stream
   std::string streamed_;  // of the first unfinished line
+  Status input_status_;
   uint64_t unfed_line_ = 0;  // the number of a last line without a line feed
   uint64_t lines_read_ = 0, lines_ = 0, batch_start_ = 0;
   uint64_t warnings_ = 0, warnings_hidden_ = 0, lines_with_unknown_ = 0;
@@ -268,17 +295,24 @@ Result<LineInput> open_input(const Options& options) {
   return LineInput::of_text(std::move(all));
 }
 
+// A file's name instead of its text is what a person types first.
+void hint_at_file(const Options& options) {
+  std::error_code ignored;
+  for (const std::string& text : options.texts) {
+    if (text.size() > 4096 || !std::filesystem::is_regular_file(text, ignored)) continue;
+    memory::log(memory::LogLevel::kWarning,
+                fmt::format("translating the words \"{0}\"; to translate the file of that name: duet translate -i {0}", text));
+    return;
+  }
+}
+
 Result<int> run(const Options& options) {
   auto start = Clock::now();
   options.log.apply();
   if (!options.texts.empty() && !options.input.empty())
     return failure(ErrorCode::kUsage, "both text and -i {} are given; expected one of them", options.input);
   if (options.json && !options.stream.empty()) return failure(ErrorCode::kUsage, "--json and --stream exclude each other");
-  std::error_code ignored;
-  if (options.texts.size() == 1 && std::filesystem::is_regular_file(options.texts[0], ignored))
-    memory::log(memory::LogLevel::kWarning,
-                fmt::format("translating the words \"{0}\"; to translate the file of that name: duet translate -i {0}",
-                            options.texts[0]));
+  hint_at_file(options);
   install_interrupt_handler();
   DUET_ASSIGN(auto input, open_input(options));
   TranslatorOptions translator_options;
@@ -287,6 +321,8 @@ Result<int> run(const Options& options) {
   translator_options.split = sentences ? Split::kSentence : Split::kLine;
   DUET_ASSIGN(std::string program, find_program(options.program));
   DUET_ASSIGN(auto translator, Translator::open(program, translator_options));
+  if (std::string part = options.output + ".part"; !options.output.empty() && input.is_file(part))
+    return failure(ErrorCode::kUsage, "{}: the input is the file in which the output is built; rename it first", part);
   DUET_ASSIGN(auto output, TextOutput::open(options.output));
   if (input.is_terminal() && !options.log.quiet) std::cerr << "Type or paste text to translate; Ctrl-D ends.\n";
   return TranslateJob(options, start, std::move(translator), std::move(input), std::move(output)).run();
@@ -299,17 +335,26 @@ void add_translate_command(CLI::App& app, Command& chosen) {
   CLI::App* command = app.add_subcommand("translate", kHelp);
   command->footer(kFooter);
   command->add_option("TEXT", options->texts, "Text to translate, a line each; without it, -i or standard input");
-  command->add_option("-i,--input", options->input, "File to translate; - is standard input");
-  command->add_option("-o,--output", options->output, "File for the translation; written as FILE.part until complete");
-  command->add_option("-m,--program", options->program, "Program made by `duet convert` [the English-French one of Duet]");
+  command->add_option("-i,--input", options->input, "File to translate; - is standard input")
+      ->type_name("FILE")
+      ->check(not_empty());
+  command->add_option("-o,--output", options->output, "File for the translation; written as FILE.part until complete")
+      ->type_name("FILE")
+      ->check(not_empty());
+  command->add_option("-m,--program,--model", options->program,
+                      "Program made by `duet convert` [the English-French one of Duet]")
+      ->type_name("PROGRAM")
+      ->check(not_empty());
   command->add_option("--split", options->split,
                       "line: a line is one sentence; sentence: find the sentences in each line "
                       "[sentence for arguments and on a terminal, line for files and pipes]")
-      ->check(CLI::IsMember({"line", "sentence"}));
+      ->type_name("line|sentence")
+      ->check(one_of({"line", "sentence"}));
   command->add_flag("--json", options->json, "One JSON object a line: ids, scores, warnings");
   command->add_flag("--stream{text}", options->stream,
                     "Show text while it grows; --stream=tokens: each step of the whole batch")
-      ->check(CLI::IsMember({"text", "tokens"}));
+      ->type_name("[=text|tokens]")
+      ->check(one_of({"text", "tokens"}));
   command->add_flag("--stats", options->stats, "At the end: times, tokens per second, memory");
   options->limits.add_to(*command);
   options->log.add_to(*command);

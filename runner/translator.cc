@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 #include "runner/convert.h"
 #include "tokenizer/cutter.h"
@@ -65,6 +66,9 @@ Result<Translator> Translator::create(std::shared_ptr<const model::Program> prog
     translator.source_language_ = metadata_text(*program, "source_language");
     DUET_ASSIGN(auto runner, EncoderDecoderRunner::create(program, options.session));
     translator.runner_ = std::make_unique<EncoderDecoderRunner>(std::move(runner));
+    if (translator.runner_->max_source_tokens() < 2)
+      return failure(ErrorCode::kUsage, "max_source_tokens is {}, expected 2 or more: a piece of text and </s>",
+                     translator.runner_->max_source_tokens());
     auto rows = [&](const char* name) {
       auto found = program->definition().metadata.find(name);
       return found != program->definition().metadata.end() && found->is_number_unsigned() ? found->get<uint64_t>() : 0;
@@ -83,13 +87,16 @@ Result<Translator> Translator::create(std::shared_ptr<const model::Program> prog
 }
 
 void Translator::warn_unknown(Line& line, const tokenizer::Encoding& encoding, std::string_view text) const {
+  constexpr size_t kMostBytes = 80, kMostPieceBytes = 40;
   int32_t unknown = static_cast<int32_t>(*tokenizer_->source_vocabulary().id(tokenizer::Tokenizer::kUnknown));
   std::string pieces;
   for (size_t i = 0; i < encoding.ids.size(); ++i) {
-    if (encoding.ids[i] != unknown) continue;
     auto [begin, end] = encoding.ranges[i];
-    std::string_view piece = begin < end ? text.substr(begin, end - begin) : std::string_view("a language token");
-    if (pieces.size() < 80) pieces += (pieces.empty() ? "" : " ") + std::string(tokenizer::strip(piece));
+    if (encoding.ids[i] != unknown || begin >= end) continue;
+    std::string_view piece = tokenizer::strip(text.substr(begin, end - begin));
+    size_t shown = tokenizer::code_point_boundary(piece, std::min(piece.size(), kMostPieceBytes));
+    if (pieces.size() < kMostBytes)
+      pieces += (pieces.empty() ? "" : " ") + std::string(piece.substr(0, shown)) + (shown < piece.size() ? "…" : "");
   }
   if (!pieces.empty()) line.warnings.push_back({Warning::Kind::kUnknown, "unknown to the model: " + pieces});
 }
@@ -121,38 +128,53 @@ Status Translator::add_segments(PendingLine& pending, std::string_view text, siz
   return {};
 }
 
+Status Translator::take_line(PendingLine& pending, std::string bytes) {
+  Stopwatch watch(times_.tokenize_seconds);
+  Line& line = pending.line;
+  auto text = tokenizer::sanitize_utf8(std::move(bytes));
+  line.source = std::move(text.text);
+  if (text.replaced > 0)
+    line.warnings.push_back({Warning::Kind::kInvalidUtf8, fmt::format("{} invalid UTF-8 sequence{} replaced by U+FFFD",
+                                                                      text.replaced, text.replaced > 1 ? "s" : "")});
+  auto split = tokenizer::split_language_token(line.source);
+  if (tokenizer::strip(split.rest).empty()) {  // white space, or a language token alone
+    pending.copy = true;
+    if (line.source.empty()) return {};
+    line.segments.emplace_back();
+    line.segments[0].source = line.source;
+    line.segments[0].done = true;
+    return {};
+  }
+  pending.language_token = std::string(split.token);
+  if (!split.token.empty() && !tokenizer_->source_vocabulary().id(split.token))
+    line.warnings.push_back(
+        {Warning::Kind::kLanguageToken, fmt::format("the model has no language token {} and reads it as an unknown word",
+                                                    split.token.substr(0, tokenizer::code_point_boundary(split.token, 40)))});
+  return add_segments(pending, split.rest, line.source.size() - split.rest.size());
+}
+
 Status Translator::submit(std::string bytes) {
+  const uint64_t number = ++lines_submitted_;
   try {
     lines_.emplace_back();
     PendingLine& pending = lines_.back();
-    {
-      Stopwatch watch(times_.tokenize_seconds);
-      pending.line.number = ++lines_submitted_;
-      pending.first_request = requests_;
-      auto text = tokenizer::sanitize_utf8(std::move(bytes));
-      pending.line.source = std::move(text.text);
-      if (text.replaced > 0)
-        pending.line.warnings.push_back({Warning::Kind::kInvalidUtf8, fmt::format("{} invalid UTF-8 sequence{} replaced by U+FFFD",
-                                                                                  text.replaced, text.replaced > 1 ? "s" : "")});
-      if (tokenizer::strip(pending.line.source).empty()) {
-        pending.copy = true;
-        if (!pending.line.source.empty()) {
-          pending.line.segments.emplace_back();
-          pending.line.segments[0].source = pending.line.source;
-          pending.line.segments[0].done = true;
-        }
-        return {};
-      }
-      auto split = tokenizer::split_language_token(pending.line.source);
-      pending.language_token = std::string(split.token);
-      Status status = add_segments(pending, split.rest, pending.line.source.size() - split.rest.size());
-      if (!status) return failure(status.error().code, "line {}: {}", pending.line.number, status.error().message);
+    pending.line.number = number;
+    pending.first_request = requests_;
+    Status status = take_line(pending, std::move(bytes));
+    if (!status) {
+      lines_.pop_back();
+      const Error& error = status.error();
+      return failure(error.code, "line {}: {}{}", number, error.message,
+                     error.code == ErrorCode::kUsage ? " (--max-source-tokens)" : "");
     }
-    requests_ += pending.line.segments.size();
-    pending.unfinished = pending.line.segments.size();
-    for (size_t i = 0; i < pending.line.segments.size(); ++i) {
-      Segment& segment = pending.line.segments[i];
-      if (segment.source_ids.size() <= 1) {  // normalised away: nothing but </s>
+    std::vector<Segment>& segments = pending.line.segments;
+    bytes_ += pending.line.source.size();
+    if (pending.copy) return {};
+    requests_ += segments.size();
+    pending.unfinished = segments.size();
+    for (size_t i = 0; i < segments.size(); ++i) {
+      Segment& segment = segments[i];
+      if (segment.source_ids.size() <= (pending.language_token.empty() ? 1 : 2)) {  // normalised away: nothing but </s>
         segment.translation = std::string(tokenizer::strip(segment.source));
         segment.done = true;
         --pending.unfinished;
@@ -162,7 +184,12 @@ Status Translator::submit(std::string bytes) {
     }
     return {};
   } catch (const std::bad_alloc&) {
-    return failure(ErrorCode::kOutOfMemory, "line {}: out of memory", lines_submitted_);
+    // Requests of it that the scheduler has already find no line when they finish.
+    if (!lines_.empty() && lines_.back().line.number == number) {
+      if (lines_.back().unfinished > 0) bytes_ -= lines_.back().line.source.size();
+      lines_.pop_back();
+    }
+    return failure(ErrorCode::kOutOfMemory, "line {}: out of memory", number);
   }
 }
 
@@ -171,10 +198,10 @@ Status Translator::finish_segment(uint64_t request, Hypothesis hypothesis) {
   // The last line whose requests begin at or before this one; lines without requests share their successor's number.
   auto after = std::upper_bound(lines_.begin(), lines_.end(), request,
                                 [](uint64_t id, const PendingLine& pending) { return id < pending.first_request; });
-  DUET_CHECK(after != lines_.begin());
+  if (after == lines_.begin()) return {};  // of a line that was given up
   PendingLine& pending = *std::prev(after);
   size_t index = static_cast<size_t>(request - pending.first_request);
-  DUET_CHECK(index < pending.line.segments.size());
+  if (index >= pending.line.segments.size()) return {};
   Segment& segment = pending.line.segments[index];
   segment.target_ids = std::move(hypothesis.tokens);
   segment.token_scores = std::move(hypothesis.scores);
@@ -190,17 +217,18 @@ Status Translator::finish_segment(uint64_t request, Hypothesis hypothesis) {
   return {};
 }
 
-// The translations with the white space that stands around their sources.
-std::string Translator::join(const PendingLine& pending, bool finished) const {
+// The translations with the white space that stands around their sources. growing: what there is of the first
+// unfinished segment, where the text then ends; null when all have finished.
+std::string Translator::join(const PendingLine& pending, const std::string* growing) const {
+  if (pending.copy) return pending.line.source;
   const std::vector<Segment>& segments = pending.line.segments;
   std::string text;
   for (size_t i = 0; i < segments.size(); ++i) {
     auto [before, behind] = margins(segments[i].source);
-    bool outermost_first = split_ == Split::kLine && i == 0, outermost_last = split_ == Split::kLine && i + 1 == segments.size();
-    if (!outermost_first) text += before;
+    if (split_ == Split::kSentence || i > 0) text += before;
+    if (growing && !segments[i].done) return text + *growing;
     text += segments[i].translation;
-    if (!segments[i].done && !finished) break;
-    if (!outermost_last)
+    if (split_ == Split::kSentence || i + 1 < segments.size())
       text += behind;
     else if (behind.ends_with('\r'))
       text += '\r';
@@ -208,25 +236,29 @@ std::string Translator::join(const PendingLine& pending, bool finished) const {
   return text;
 }
 
-void Translator::finish_line(PendingLine& pending) const {
-  pending.line.translation = pending.copy ? pending.line.source : join(pending, true);
-}
-
 Status Translator::step(const LineDone& done) {
   try {
     auto stepped = [&](std::span<const Scheduler::Progress> progress) -> Status {
-      if (streaming_)
-        for (const auto& p : progress)
-          if (!p.finished) streamed_[p.id].push_back(p.token);
+      if (streaming_) {
+        // Requests that come from a prefill begin, even if they had got further before they were restarted.
+        bool beginning = std::exchange(prefills_seen_, counts().prefill_calls) != counts().prefill_calls;
+        for (const auto& p : progress) {
+          if (p.finished) continue;
+          std::vector<int32_t>& tokens = streamed_[p.id];
+          if (beginning) tokens.clear();
+          tokens.push_back(p.token);
+        }
+      }
       return stepped_ ? stepped_(progress) : Status();
     };
     if (!scheduler_->idle())
       DUET_TRY(scheduler_->step([&](uint64_t id, Hypothesis h) { return finish_segment(id, std::move(h)); },
                                 streaming_ || stepped_ ? Scheduler::Stepped(stepped) : nullptr));
     while (!lines_.empty() && lines_.front().unfinished == 0) {
-      finish_line(lines_.front());
+      lines_.front().line.translation = join(lines_.front(), nullptr);
       Line line = std::move(lines_.front().line);
       lines_.pop_front();
+      bytes_ -= line.source.size();
       DUET_TRY(done(std::move(line)));
     }
     return {};
@@ -237,17 +269,20 @@ Status Translator::step(const LineDone& done) {
 
 Result<std::string> Translator::text_so_far() const {
   if (lines_.empty()) return std::string();
-  PendingLine copy = lines_.front();
-  for (size_t i = 0; i < copy.line.segments.size(); ++i) {
-    Segment& segment = copy.line.segments[i];
-    if (segment.done) continue;
-    auto tokens = streamed_.find(copy.first_request + i);
+  const PendingLine& first = lines_.front();
+  std::string growing;
+  for (size_t i = 0; i < first.line.segments.size(); ++i) {
+    if (first.line.segments[i].done) continue;
+    auto tokens = streamed_.find(first.first_request + i);
     if (tokens != streamed_.end()) {
-      DUET_ASSIGN(segment.translation, tokenizer_->decode(tokens->second));
+      DUET_ASSIGN(growing, tokenizer_->decode(tokens->second));
     }
     break;
   }
-  return join(copy, false);
+  // The bytes of a character that is not complete yet.
+  constexpr std::string_view kReplacement = "\uFFFD";
+  while (growing.ends_with(kReplacement)) growing.resize(growing.size() - kReplacement.size());
+  return join(first, &growing);
 }
 
 Result<std::string> Translator::translate(std::string_view text) {
@@ -257,13 +292,16 @@ Result<std::string> Translator::translate(std::string_view text) {
     return {};
   };
   lines_submitted_ = 0;
-  while (true) {
+  Status status;
+  while (status) {
     size_t end = text.find('\n');
-    DUET_TRY(submit(std::string(text.substr(0, end))));
+    status = submit(std::string(text.substr(0, end)));
     if (end == std::string_view::npos) break;
     text.remove_prefix(end + 1);
   }
+  // After a failure, too: the next text begins with nothing in flight.
   while (!idle()) DUET_TRY(step(append));
+  if (!status) return tl::make_unexpected(std::move(status).error());
   return result;
 }
 

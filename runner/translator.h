@@ -29,7 +29,7 @@ struct TranslatorOptions {
 };
 
 struct Warning {
-  enum class Kind { kInvalidUtf8, kSourceCut, kTargetCut, kUnknown } kind;
+  enum class Kind { kInvalidUtf8, kLanguageToken, kSourceCut, kTargetCut, kUnknown } kind;
   std::string text;
 };
 
@@ -68,9 +68,10 @@ class Translator {
   // One text at once, whatever its lines.
   Result<std::string> translate(std::string_view text);
 
-  // The next line of the input, without its line feed; any bytes.
+  // The next line of the input, without its line feed; any bytes. A line that fails is not in flight; others are.
   Status submit(std::string line);
   size_t lines_in_flight() const { return lines_.size(); }
+  size_t bytes_in_flight() const { return bytes_; }  // of their sources
   // Nothing is left to be computed or handed over.
   bool idle() const { return lines_.empty(); }
 
@@ -105,10 +106,10 @@ class Translator {
   };
 
   Translator() = default;
+  Status take_line(PendingLine& pending, std::string bytes);
   Status add_segments(PendingLine& pending, std::string_view text, size_t token_bytes);
   Status finish_segment(uint64_t request, Hypothesis hypothesis);
-  void finish_line(PendingLine& pending) const;
-  std::string join(const PendingLine& pending, bool finished) const;
+  std::string join(const PendingLine& pending, const std::string* growing) const;
   void warn_unknown(Line& line, const tokenizer::Encoding& encoding, std::string_view text) const;
 
   Split split_ = Split::kLine;
@@ -118,7 +119,9 @@ class Translator {
   std::unique_ptr<Scheduler> scheduler_;
   Scheduler::Stepped stepped_;
   std::deque<PendingLine> lines_;
+  size_t bytes_ = 0;
   bool streaming_ = false;
+  uint64_t prefills_seen_ = 0;
   std::unordered_map<uint64_t, std::vector<int32_t>> streamed_;  // tokens of unfinished requests, only while streaming
   uint64_t lines_submitted_ = 0, requests_ = 0;
   TranslatorTimes times_;
