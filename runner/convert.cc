@@ -33,10 +33,27 @@ std::string directory_name(const std::string& directory) {
   return path.has_filename() ? path.filename().string() : path.parent_path().filename().string();
 }
 
+// What can be seen before any work is done. A rename would put a file in the place of a device.
+Status check_paths(const std::string& directory, const std::string& output) {
+  std::error_code ignored;
+  if (!fs::exists(directory, ignored)) return failure(ErrorCode::kIo, "{}: no such directory, expected a model directory", directory);
+  if (!fs::is_directory(directory, ignored))
+    return failure(ErrorCode::kBadInput, "{}: is no directory, expected a model directory with config.json and model.safetensors",
+                   directory);
+  if (fs::is_directory(output, ignored)) return failure(ErrorCode::kIo, "{}: is a directory, expected a file", output);
+  if (fs::exists(output, ignored) && !fs::is_regular_file(output, ignored))
+    return failure(ErrorCode::kIo, "{}: is no regular file; a program is written to a file of its own", output);
+  fs::path parent = fs::path(output).parent_path();
+  if (!parent.empty() && !fs::is_directory(parent, ignored))
+    return failure(ErrorCode::kIo, "{}: the directory {} does not exist", output, parent.string());
+  return {};
+}
+
 }  // namespace
 
 Result<ConvertReport> convert(const std::string& directory, const std::string& output, const ConvertOptions& options) {
   try {
+    DUET_TRY(check_paths(directory, output));
     DUET_ASSIGN(auto checkpoint, model::import_huggingface_marian(directory));
     const model::MarianConfig& config = checkpoint.config();
     DUET_ASSIGN(auto files, tokenizer::read_huggingface_tokenizer(directory, config.vocabulary_size,

@@ -21,18 +21,24 @@ Status write_report(const Options& options, const ConvertReport& report) {
   nlohmann::ordered_json json = {{"source", options.directory}, {"program", options.output},
                                  {"parameters", report.parameters}, {"checkpoint_bytes", report.checkpoint_bytes},
                                  {"program_bytes", report.program_bytes}, {"constants", report.constants}};
-  std::error_code error;
-  fs::create_directories(options.report, error);
   std::string path = (fs::path(options.report) / "convert.json").string();
   std::ofstream file(path);
   file << json.dump(2) << "\n";
   file.close();
-  if (error || !file) return failure(ErrorCode::kIo, "{}: cannot write the report", path);
+  if (!file) return failure(ErrorCode::kIo, "{}: cannot write the report", path);
+  return {};
+}
+
+Status make_report_directory(const Options& options) {
+  std::error_code error;
+  if (!options.report.empty()) fs::create_directories(options.report, error);
+  if (error) return failure(ErrorCode::kIo, "{}: cannot make the report's directory: {}", options.report, error.message());
   return {};
 }
 
 Result<int> run(const Options& options) {
   options.log.apply();
+  DUET_TRY(make_report_directory(options));
   DUET_ASSIGN(auto report, convert(options.directory, options.output, options.convert));
   if (!options.report.empty()) DUET_TRY(write_report(options, report));
   if (!options.log.quiet)
