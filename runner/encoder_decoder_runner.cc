@@ -20,15 +20,20 @@ EncoderDecoderRunner::EncoderDecoderRunner(std::unique_ptr<model::Session> sessi
 
 Result<EncoderDecoderRunner> EncoderDecoderRunner::create(std::shared_ptr<const model::Program> program,
                                                           const model::SessionOptions& options) {
-  std::string path = program->path();
-  for (const char* method : {"reset_encode_prefill", "decode", "release"})
-    if (!program->definition().find_method(method))
-      return failure(ErrorCode::kBadInput, "{}: no method {}: this is not a translation program", path, method);
-  DUET_ASSIGN(auto session, model::Session::create(std::move(program), options));
-  EncoderDecoderRunner runner(std::move(session));
-  Status status = runner.check_program();
-  if (!status) return failure(status.error().code, "{}: {}", path, status.error().message);
-  return runner;
+  try {
+    std::string path = program->path();
+    for (const char* method : {"reset_encode_prefill", "decode", "release"})
+      if (!program->definition().find_method(method))
+        return failure(ErrorCode::kBadInput, "{}: no method {}: this is not a translation program", path, method);
+    DUET_ASSIGN(auto session, model::Session::create(std::move(program), options));
+    EncoderDecoderRunner runner(std::move(session));
+    Status status = runner.check_program();
+    if (!status) return failure(status.error().code, "{}: {}", path, status.error().message);
+    runner.reserve_inputs();
+    return runner;
+  } catch (const std::bad_alloc&) {
+    return failure(ErrorCode::kOutOfMemory, "out of memory while making a runner");
+  }
 }
 
 Status EncoderDecoderRunner::check_program() {
@@ -80,10 +85,14 @@ Status EncoderDecoderRunner::check_program() {
   pool_state_ = session_->shared("slots.pool_state");
   if (!pool_state_ || pool_state_.elements() != 2 || pool_state_.dtype != model::DType::kI32)
     return failure(ErrorCode::kBadInput, "no shared buffer slots.pool_state i32[2]");
-  auto rows = static_cast<size_t>(slots_);
-  row_slots_.reserve(rows);
-  choices_.reserve(rows);
   return {};
+}
+
+// For calls of the largest size, so that no call allocates.
+void EncoderDecoderRunner::reserve_inputs() {
+  for (auto* per_token : {&source_tokens_, &prompt_tokens_}) per_token->reserve(static_cast<size_t>(batch_tokens_));
+  for (auto* per_row : {&source_lengths_, &row_slots_, &prompt_lengths_, &limits_}) per_row->reserve(static_cast<size_t>(slots_));
+  choices_.reserve(static_cast<size_t>(slots_));
 }
 
 int64_t EncoderDecoderRunner::free_blocks() {

@@ -31,7 +31,8 @@ class EncoderDecoderRunner {
   };
 
   // Clears the rows' slots, encodes their sources, fills their caches and chooses each first token.
-  // The result is valid until the next call. Errors: kUsage; kExhausted when the cache has too few free blocks.
+  // The result is valid until the next call. Allocates nothing, as long as it is within the session's limits.
+  // Errors: kUsage; kExhausted when the cache has too few free blocks.
   Result<std::span<const Choice>> prefill(std::span<const Row> rows);
   // One step for each of these slots. Allocates nothing.
   Result<std::span<const Choice>> decode(std::span<const int32_t> slots);
@@ -53,6 +54,7 @@ class EncoderDecoderRunner {
  private:
   explicit EncoderDecoderRunner(std::unique_ptr<model::Session> session);
   Status check_program();
+  void reserve_inputs();
   Result<std::span<const Choice>> collect(Result<std::span<const model::TensorView>> outputs);
 
   std::unique_ptr<model::Session> session_;
