@@ -51,15 +51,11 @@ struct Bench::Round {
   TextCounts counts;
 };
 
-void Bench::compare(size_t line, int64_t slots, const std::string& translation) {
-  auto& [first_slots, expected] = expected_[line];
-  if (first_slots == 0) {
-    first_slots = slots;
-    expected = translation;
-  } else if (translation != expected) {
-    bool known = std::any_of(differences_.begin(), differences_.end(), [&](const Difference& d) { return d.line == line + 1; });
-    if (!known) differences_.push_back({line + 1, first_slots, slots, expected, translation});
-  }
+void Agreement::add(size_t line, int64_t slots, const std::string& translation) {
+  auto [found, is_first] = first_.try_emplace(line, slots, translation);
+  if (is_first || found->second.second == translation) return;
+  bool known = std::any_of(differences_.begin(), differences_.end(), [&](const Difference& d) { return d.line == line + 1; });
+  if (!known) differences_.push_back({line + 1, found->second.first, slots, found->second.second, translation});
 }
 
 Result<Bench::Round> Bench::translate_text(Translator& translator, int rounds) {
@@ -70,7 +66,7 @@ Result<Bench::Round> Bench::translate_text(Translator& translator, int rounds) {
   uint64_t prefilled = 0;
   size_t submitted = 0, received = 0;
   auto take = [&](Line&& line) -> Status {
-    compare(received++ % lines, translator.runner().slots(), line.translation);
+    agreement_.add(received++ % lines, translator.runner().slots(), line.translation);
     round.counts.sentences += line.segments.size();
     for (const Segment& segment : line.segments) {
       round.counts.source_tokens += segment.source_ids.size();
@@ -106,7 +102,6 @@ Result<Translator> Bench::open_session(int64_t slots) {
 }
 
 Result<Throughput> Bench::throughput(int64_t slots) {
-  expected_.resize(options_.lines.size());
   DUET_ASSIGN(auto translator, open_session(slots));
   DUET_ASSIGN(Round warm_up, translate_text(translator, 1));
   text_ = warm_up.counts;
@@ -170,7 +165,6 @@ Result<Spread> Bench::first_token_ms() {
 }
 
 Result<Latency> Bench::latency() {
-  expected_.resize(options_.lines.size());
   DUET_ASSIGN(auto translator, open_session(1));
   size_t lines = std::min(options_.lines.size(), kMostLatencyLines);
   std::vector<double> times;
@@ -181,7 +175,7 @@ Result<Latency> Bench::latency() {
       while (!translator.idle())
         DUET_TRY(translator.step([&](Line&& done) -> Status {
           if (i >= 0) times.push_back(seconds_since(start) * 1e3);
-          compare(line, 1, done.translation);
+          agreement_.add(line, 1, done.translation);
           return {};
         }));
       DUET_TRY(stop_if_interrupted());

@@ -8,6 +8,7 @@
 //  - Latency: one sentence alone, text to text, in a session of one slot.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -60,6 +61,19 @@ struct Difference {
   std::string translation, other;
 };
 
+// Remembers each line's first translation and what differs from it.
+class Agreement {
+ public:
+  // `line` counts from 0.
+  void add(size_t line, int64_t slots, const std::string& translation);
+  // At most one per line.
+  const std::vector<Difference>& differences() const { return differences_; }
+
+ private:
+  std::map<size_t, std::pair<int64_t, std::string>> first_;
+  std::vector<Difference> differences_;
+};
+
 class Bench {
  public:
   // REQUIRES: lines and slots are not empty. Errors: kUsage for limits that the program does not allow.
@@ -75,21 +89,19 @@ class Bench {
     uint64_t sentences = 0, source_tokens = 0, target_tokens = 0;
   };
   const TextCounts& text_counts() const { return text_; }
-  // What differed between any two runs so far, at most one entry per line.
-  const std::vector<Difference>& differences() const { return differences_; }
+  // What differed between any two runs so far.
+  const std::vector<Difference>& differences() const { return agreement_.differences(); }
 
  private:
   struct Round;
   Result<Round> translate_text(Translator& translator, int rounds);
-  void compare(size_t line, int64_t slots, const std::string& translation);
   Result<Translator> open_session(int64_t slots);
 
   const std::string path_;
   const BenchOptions options_;
   std::shared_ptr<const model::Program> program_;
-  std::vector<std::pair<int64_t, std::string>> expected_;  // per line: the slots of its first translation, and that
   TextCounts text_;
-  std::vector<Difference> differences_;
+  Agreement agreement_;
 };
 
 }  // namespace duet::runner

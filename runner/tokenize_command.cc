@@ -54,7 +54,7 @@ class TokenizeJob {
         DUET_TRY(output_.flush());
         DUET_ASSIGN(next, input_.next(true));
       }
-      if (next.kind == LineInput::Next::Kind::kEnd) break;
+      if (next.kind == LineInput::Next::Kind::kEnd || interrupted()) break;
       if (next.kind == LineInput::Next::Kind::kNothingYet) continue;
       ++lines_;
       // A carriage return is part of the line's end, not of the text.
