@@ -19,6 +19,7 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 Scheduler::Scheduler(EncoderDecoderRunner& runner) : runner_(runner) {
   auto slots = static_cast<size_t>(runner.slots());
   for (size_t i = slots; i-- > 0;) free_slots_.push_back(static_cast<int32_t>(i));
+  (void)runner_.release(free_slots_);  // of a scheduler that an error ended: cannot fail, every slot is named once
   active_.reserve(slots);
   step_slots_.reserve(slots);
   progress_.reserve(slots);

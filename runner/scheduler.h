@@ -40,6 +40,7 @@ struct SchedulerCounts {
 
 class Scheduler {
  public:
+  // Takes over all slots of the runner and ends what they still decode.
   explicit Scheduler(EncoderDecoderRunner& runner);
 
   // Errors: kUsage when the request is larger than the session's limits.
@@ -58,7 +59,8 @@ class Scheduler {
   };
   using Stepped = std::function<Status(std::span<const Progress>)>;
 
-  // Admits what fits, then one decode step; finished requests are handed over. REQUIRES: !idle().
+  // Admits what fits, then one decode step; finished requests are handed over. Errors: the runner's and the callbacks';
+  // after one, only a new scheduler over the same runner goes on. REQUIRES: !idle(), no error so far.
   Status step(const Finished& finished, const Stepped& stepped = nullptr);
 
   const SchedulerCounts& counts() const { return counts_; }

@@ -237,6 +237,25 @@ TEST(SchedulerTest, AnErrorOfACallbackEndsTheStep) {
   }
 }
 
+TEST(SchedulerTest, ANewSchedulerEndsWhatAnInterruptedOneLeft) {
+  auto runner = make_runner(kModel, kTwoAtOnce), roomy = make_runner(kModel, {{"slots", 1}});
+  auto requests = requests_longer_than_foreseen(roomy);
+  {
+    Scheduler interrupted(runner);
+    for (const Request& request : requests) ASSERT_TRUE(interrupted.submit(request));
+    auto status = interrupted.step([](uint64_t, Hypothesis) -> Status { return {}; },
+                                   [](std::span<const Scheduler::Progress>) -> Status {
+                                     return failure(ErrorCode::kInterrupted, "enough");
+                                   });
+    ASSERT_FALSE(status);
+    ASSERT_LT(runner.free_blocks(), runner.cache_blocks());
+  }
+  Scheduler scheduler(runner);
+  EXPECT_EQ(runner.free_blocks(), runner.cache_blocks());
+  for (const Request& request : requests) ASSERT_TRUE(scheduler.submit(request));
+  EXPECT_EQ(run_all(scheduler).size(), requests.size());
+}
+
 // A source that the program refuses (its tokenizer never makes one) is an error, not a crash.
 TEST(SchedulerTest, AnErrorOfTheRunnerEndsTheStep) {
   auto runner = make_runner(kModel, {{"slots", 4}});
