@@ -23,7 +23,8 @@ thread_local int64_t t_until_failure = 0;  // operator new fails when this goes 
 void* allocate(size_t bytes, size_t alignment) {
   if (t_until_failure > 0 && --t_until_failure == 0) throw std::bad_alloc();
   ++g_allocations;
-  void* memory = alignment ? std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment) : std::malloc(bytes ? bytes : 1);
+  void* memory = alignment ? std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment)
+                           : std::malloc(bytes ? bytes : 1);
   if (!memory) throw std::bad_alloc();
   ++g_live;
   return memory;
@@ -138,7 +139,8 @@ TEST_P(DecodeAllocationTest, PrefillAllocatesNothing) {
   for (size_t first : {0u, 40u}) {
     std::vector<EncoderDecoderRunner::Row> rows;
     std::vector<int32_t> prefix = {5, 6, 7};
-    for (int32_t slot = 0; slot < 6; ++slot) rows.push_back({slot, sentences[first + static_cast<size_t>(slot)].source_ids, prefix, 20});
+    for (int32_t slot = 0; slot < 6; ++slot)
+      rows.push_back({slot, sentences[first + static_cast<size_t>(slot)].source_ids, prefix, 20});
     int64_t before = g_allocations;
     auto choices = runner.prefill(rows);
     int64_t after = g_allocations;
@@ -233,7 +235,8 @@ int64_t fail_at_each_allocation(const Make& make, const Stride& stride, bool jso
     if (outcome == kTerminated && json)
       ++terminated;
     else if (outcome != kClean) {
-      ADD_FAILURE() << "when allocation " << k << " fails" << (WIFSIGNALED(status) ? ": a crash" : outcome == kTerminated ? ": std::terminate" : "");
+      ADD_FAILURE() << "when allocation " << k << " fails"
+                    << (WIFSIGNALED(status) ? ": a crash" : outcome == kTerminated ? ": std::terminate" : "");
       if (++failures_told > 8) return k;
     }
   }

@@ -61,7 +61,8 @@ class State {
         std::memset(output.data, 0xff, output.bytes());
     std::map<int32_t, int64_t> used;
     for (int64_t slot = 0; slot < runner_.slots(); ++slot)
-      for (auto [block, tokens] : blocks_of(slot)) EXPECT_TRUE(used.emplace(block, tokens).second) << "held twice: " << block;
+      for (auto [block, tokens] : blocks_of(slot))
+        EXPECT_TRUE(used.emplace(block, tokens).second) << "held twice: " << block;
     for (const TensorView& pool : pools_)
       for (int32_t block = 0; block < runner_.cache_blocks(); ++block) {
         auto found = used.find(block);
