@@ -18,8 +18,11 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr const char* kHelp = R"(Measures greedy translation: tokens per second at several numbers of slots, time from load to the first token, and
-the latency of one sentence. Checks that all of them give the same translations; exit code 1 if not.)";
+constexpr const char* kHelp = R"(Measures greedy translation by a program.
+
+Tokens per second at several numbers of slots, the time from load to the first
+token, and the latency of one sentence. Checks that all give the same
+translations; exit code 1 if not.)";
 
 constexpr const char* kFooter = R"(Examples:
   duet bench
@@ -28,6 +31,9 @@ constexpr const char* kFooter = R"(Examples:
 
 constexpr const char* kCounted =
     "greedy; text to text: splitting, encoder, decoder and joining; tokens include the final </s> of each sentence";
+
+constexpr int kMostRepeats = 1000;
+constexpr double kMostSeconds = 3600;
 
 struct Options {
   ProgramOption program;
@@ -157,6 +163,10 @@ void say(const Options& options, const std::string& what) {
 
 Result<int> run(const Options& options) {
   options.log.apply();
+  if (options.repeat < 1 || options.repeat > kMostRepeats)
+    return failure(ErrorCode::kUsage, "--repeat is {}, expected 1 to {}", options.repeat, kMostRepeats);
+  if (!(options.seconds >= 0 && options.seconds <= kMostSeconds))
+    return failure(ErrorCode::kUsage, "--seconds is {}, expected 0 to {}", options.seconds, kMostSeconds);
   install_interrupt_handler();
   BenchOptions bench_options;
   DUET_ASSIGN(bench_options.slots, slot_counts(options));
@@ -204,14 +214,22 @@ void add_bench_command(CLI::App& app, Command& chosen) {
   CLI::App* command = app.add_subcommand("bench", kHelp);
   command->footer(kFooter);
   options->program.add_to(*command);
-  command->add_option("-i,--input", options->input, "Text to translate, a sentence a line; - is standard input [40 lines of English]");
+  command->add_option("-i,--input", options->input,
+                      "Text to translate, a sentence a line; - is standard input [40 lines of English]")
+      ->type_name("FILE")
+      ->check(not_empty());
   command->add_option("--slots-list", options->slots_list, "Numbers of slots to measure [1,8,32,64, or the one of --slots]")
       ->delimiter(',')
       ->allow_extra_args(false)
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
-  command->add_option("--repeat", options->repeat, "Measurements of each kind")->check(CLI::Range(1, 1000))->capture_default_str();
-  command->add_option("--seconds", options->seconds, "About the shortest measurement of throughput: the text is translated again until then")
-      ->check(CLI::Range(0.0, 3600.0))
+      ->type_name("N,N,...")
+      ->check(whole_number());
+  command->add_option("--repeat", options->repeat, "Measurements of each kind")
+      ->type_name("N")
+      ->check(whole_number())
+      ->capture_default_str();
+  command->add_option("--seconds", options->seconds,
+                      "About the shortest measurement of throughput: the text is translated again until then")
+      ->type_name("S")
       ->capture_default_str();
   command->add_flag("--json", options->json, "One JSON object; units stand in the names");
   options->limits.add_to(*command);

@@ -10,7 +10,7 @@ using model::Expression;
 using model::ProgramDefinition;
 using model::Symbol;
 
-constexpr const char* kHelp = "Tells what a program is: model, sizes, methods, shared buffers, limits and sections.";
+constexpr const char* kHelp = "Tells what a program is: model, sizes, limits, methods, buffers, sections.";
 
 constexpr const char* kFooter = R"(Examples:
   duet info

@@ -18,8 +18,8 @@ using model::MethodPlan;
 
 constexpr const char* kHelp = R"(Shows the memory that a session would use, without making one.
 
-For each method: its buffers with arena, offset, size and the operators during which they are live, and a picture of
-the workspace over the method's steps.)";
+For each method: its buffers with arena, offset, size and the operators during
+which they are live, and a picture of the workspace over the method's steps.)";
 
 constexpr const char* kFooter = R"(Examples:
   duet plan --slots 4 --max-source-tokens 21 --max-target-tokens 40

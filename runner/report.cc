@@ -16,7 +16,9 @@ size_t width(std::string_view text) {
 }  // namespace
 
 void ProgramOption::add_to(CLI::App& command) {
-  command.add_option("-m,--program,PROGRAM", path, "Program made by `duet convert` [the English-French one of Duet]");
+  command.add_option("-m,--program,--model,PROGRAM", path, "Program made by `duet convert` [the English-French one of Duet]")
+      ->type_name("PROGRAM")
+      ->check(not_empty());
 }
 
 Result<std::shared_ptr<const model::Program>> ProgramOption::open() const {

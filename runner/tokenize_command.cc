@@ -15,8 +15,9 @@ namespace {
 
 constexpr const char* kHelp = R"(Splits text into the tokens of a model: arguments (each a line) or standard input.
 
-Every line of the input gives one line of output: pieces, separated by spaces (the sign U+2581 stands for a space of
-the text). --ids gives numbers instead, with the final </s>, as the model gets them. --decode goes the other way.)";
+Every line of the input gives one line of output: pieces, separated by spaces
+(the sign U+2581 stands for a space of the text). --ids gives numbers instead,
+with the final </s>, as the model gets them. --decode goes the other way.)";
 
 constexpr const char* kFooter = R"(Examples:
   duet tokenize "Good morning."
@@ -142,7 +143,10 @@ void add_tokenize_command(CLI::App& app, Command& chosen) {
   CLI::App* command = app.add_subcommand("tokenize", kHelp);
   command->footer(kFooter);
   command->add_option("TEXT", options->texts, "Text to split (with --decode: ids), a line each; without it, standard input");
-  command->add_option("-m,--program", options->program, "Program made by `duet convert` [the English-French one of Duet]");
+  command->add_option("-m,--program,--model", options->program,
+                      "Program made by `duet convert` [the English-French one of Duet]")
+      ->type_name("PROGRAM")
+      ->check(not_empty());
   CLI::Option* ids = command->add_flag("--ids", options->ids, "Numbers instead of pieces, with the final </s>");
   CLI::Option* target = command->add_flag("--target", options->target, "The text is a translation: use the target side");
   command->add_flag("--decode", options->decode, "Lines are ids of the target side, separated by spaces; gives their text")

@@ -492,7 +492,9 @@ TEST(Commands, OptionsThatExcludeEachOtherAreUsageErrors) {
   EXPECT_EQ(run_duet({"tokenize", "--ids", "--decode"}).exit_code, 2);
   EXPECT_EQ(run_duet({"tokenize", "--target", "--decode"}).exit_code, 2);
   EXPECT_EQ(run_duet({"bench", "--slots", "3", "--slots-list", "1,2"}).exit_code, 2);
-  EXPECT_EQ(run_duet({"bench", "--slots-list", "1,two"}).exit_code, 2);
+  for (const char* list : {"1,two", "0", "-1", "1,5000"}) EXPECT_EQ(run_duet({"bench", "--slots-list", list}).exit_code, 2) << list;
+  for (const char* repeat : {"0", "1001", "x"}) EXPECT_EQ(run_duet({"bench", "--repeat", repeat}).exit_code, 2) << repeat;
+  for (const char* seconds : {"-1", "nan", "1e9", "x"}) EXPECT_EQ(run_duet({"bench", "--seconds", seconds}).exit_code, 2) << seconds;
   EXPECT_EQ(run_duet({"plan", "a.duet", "b.duet"}).exit_code, 2);
 }
 
