@@ -124,9 +124,11 @@ class TranslateJob {
 
   // Reads lines while there are some and room for them. True: the input has ended.
   Result<bool> read_lines() {
-    constexpr size_t kMostBytes = size_t{1} << 20;  // beyond the first line
-    const size_t window = static_cast<size_t>(translator_.runner().slots()) * 4 + 16;
-    while (translator_.lines_in_flight() < window && translator_.bytes_in_flight() < kMostBytes && !interrupted()) {
+    // Enough segments to keep the slots full; lines wait for longer ones before them, blank ones cost nothing.
+    constexpr size_t kMostBytes = size_t{1} << 20, kMostLines = 4096;
+    const size_t most_segments = static_cast<size_t>(translator_.runner().slots()) * 4 + 16;
+    while (translator_.segments_in_flight() < most_segments && translator_.lines_in_flight() < kMostLines &&
+           translator_.bytes_in_flight() < kMostBytes && !interrupted()) {
       DUET_ASSIGN(auto next, input_.next(translator_.idle()));
       if (next.kind == LineInput::Next::Kind::kEnd) return true;
       if (next.kind == LineInput::Next::Kind::kNothingYet) return false;

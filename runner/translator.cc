@@ -217,22 +217,26 @@ Status Translator::finish_segment(uint64_t request, Hypothesis hypothesis) {
   return {};
 }
 
-// The translations with the white space that stands around their sources. growing: what there is of the first
-// unfinished segment, where the text then ends; null when all have finished.
+// The translations with the white space that stands around their sources; in line mode none before the first and behind
+// the last, as in the reference. growing: what there is of the first unfinished segment, where the text then ends; null
+// when all have finished.
 std::string Translator::join(const PendingLine& pending, const std::string* growing) const {
   if (pending.copy) return pending.line.source;
-  const std::vector<Segment>& segments = pending.line.segments;
   std::string text;
-  for (size_t i = 0; i < segments.size(); ++i) {
-    auto [before, behind] = margins(segments[i].source);
-    if (split_ == Split::kSentence || i > 0) text += before;
-    if (growing && !segments[i].done) return text + *growing;
-    text += segments[i].translation;
-    if (split_ == Split::kSentence || i + 1 < segments.size())
-      text += behind;
-    else if (behind.ends_with('\r'))
-      text += '\r';
+  for (const Segment& segment : pending.line.segments) {
+    auto [before, behind] = margins(segment.source);
+    if (split_ == Split::kSentence || !text.empty()) text += before;
+    if (growing && !segment.done) {
+      text += *growing;
+      break;
+    }
+    text += segment.translation;
+    text += behind;
   }
+  if (split_ == Split::kSentence) return text;
+  std::string_view inner = tokenizer::strip(text);
+  text.resize(inner.empty() ? 0 : static_cast<size_t>(inner.data() + inner.size() - text.data()));
+  if (!growing && pending.line.source.ends_with('\r')) text += '\r';
   return text;
 }
 

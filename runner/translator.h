@@ -71,6 +71,7 @@ class Translator {
   // The next line of the input, without its line feed; any bytes. A line that fails is not in flight; others are.
   Status submit(std::string line);
   size_t lines_in_flight() const { return lines_.size(); }
+  size_t segments_in_flight() const { return scheduler_->waiting() + scheduler_->active(); }
   size_t bytes_in_flight() const { return bytes_; }  // of their sources
   // Nothing is left to be computed or handed over.
   bool idle() const { return lines_.empty(); }
