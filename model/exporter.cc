@@ -1,7 +1,6 @@
 #include "model/exporter.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "model/operators/operator.h"
 
@@ -107,6 +106,11 @@ std::span<const std::byte> MultiEntryPointExporter::keep(std::vector<std::byte> 
 }
 
 namespace {
+template <class T>
+std::vector<std::byte> bytes_of(const T& values) {  // also of none
+  auto bytes = std::as_bytes(std::span(values));
+  return {bytes.begin(), bytes.end()};
+}
 Shape fixed_shape(const std::vector<int64_t>& dims) { return Shape(dims.begin(), dims.end()); }
 }  // namespace
 
@@ -121,11 +125,12 @@ void MultiEntryPointExporter::constant(const std::string& name, std::vector<floa
   auto plain = constant_bytes(constant, Layout::kRows);
   if (!bytes || *plain != values.size() * sizeof(float) || (layout == Layout::kPanels && dims.size() != 2))
     return report(fmt::format("constant {}: {} values do not fit {}", name, values.size(), shape_text(constant.shape)));
-  std::vector<std::byte> data(*bytes);
-  auto* out = reinterpret_cast<float*>(data.data());
+  std::vector<std::byte> data;
   if (layout == Layout::kRows) {
-    std::memcpy(out, values.data(), data.size());
+    data = bytes_of(values);
   } else {
+    data.resize(*bytes);
+    auto* out = reinterpret_cast<float*>(data.data());
     int64_t k = dims[1];
     for (int64_t i = 0; i < dims[0]; ++i)
       for (int64_t j = 0; j < k; ++j)
@@ -140,9 +145,7 @@ void MultiEntryPointExporter::constant(const std::string& name, const std::vecto
   constant.name = name;
   constant.dtype = DType::kI32;
   constant.shape = fixed_shape(dims);
-  std::vector<std::byte> data(values.size() * sizeof(int32_t));
-  std::memcpy(data.data(), values.data(), data.size());
-  constant.data = keep(std::move(data));
+  constant.data = keep(bytes_of(values));
   definition_.constants.push_back(std::move(constant));
 }
 
@@ -168,9 +171,7 @@ void MultiEntryPointExporter::constant_method(const std::string& name, const std
 }
 
 void MultiEntryPointExporter::section(const std::string& name, std::string bytes) {
-  std::vector<std::byte> data(bytes.size());
-  std::memcpy(data.data(), bytes.data(), bytes.size());
-  if (!definition_.sections.emplace(name, keep(std::move(data))).second) report(fmt::format("section {} is given twice", name));
+  if (!definition_.sections.emplace(name, keep(bytes_of(bytes))).second) report(fmt::format("section {} is given twice", name));
 }
 
 Status MultiEntryPointExporter::check_registrations() const {

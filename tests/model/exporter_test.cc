@@ -116,7 +116,7 @@ TEST(Exporter, ReportsEachMistakeWithTheNamesInvolved) {
   MethodBuilder* m = nullptr;
   const Mistake mistakes[] = {
       {"unknown tensor", [&](auto& e) { input_x(e, m), m->output("y", "nobody"); }, {"method run", "unknown tensor or buffer \"nobody\""}},
-      {"unknown operand", [&](auto& e) { m->call("add", "sum", {input_x(e, m), "z"}); }, {"method run", "\"z\""}},
+      {"unknown operand", [&](auto& e) { auto x = input_x(e, m); m->call("add", "sum", {x, "z"}); }, {"method run", "\"z\""}},
       {"buffer of two methods, not registered",
        [&](auto& e) {
          e.buffer("cache", DType::kF32, {4});
@@ -133,18 +133,18 @@ TEST(Exporter, ReportsEachMistakeWithTheNamesInvolved) {
       {"two constants of one name", [](auto& e) { e.constant("c", std::vector<float>{1}, {1}), e.constant("c", std::vector<float>{1}, {1}); }, {"\"c\" is defined twice"}},
       {"constant and buffer", [](auto& e) { e.constant("c", std::vector<float>{1}, {1}), e.buffer("c", DType::kF32, {1}); }, {"\"c\"", "both"}},
       {"two buffers", [](auto& e) { e.buffer("c", DType::kF32, {1}), e.buffer("c", DType::kF32, {1}); }, {"\"c\" is defined twice"}},
-      {"result named like an input", [&](auto& e) { m->call("norm", "x", {input_x(e, m), "gamma"}, {{"epsilon", 1e-5}}); }, {"\"x\"", "twice"}},
+      {"result named like an input", [&](auto& e) { auto x = input_x(e, m); m->call("norm", "x", {x, "gamma"}, {{"epsilon", 1e-5}}); }, {"\"x\"", "twice"}},
       {"dtype", [&](auto& e) { input_x(e, m), m->call("norm", "n", {m->input("i", DType::kI32, {"rows", 8}), "gamma"}, {{"epsilon", 1e-5}}); },
        {"method run", "norm \"n\"", "(i) is i32, expected f32"}},
       {"too many operands", [&](auto& e) { auto x = input_x(e, m); m->call("add", "sum", {x, x, x}); }, {"add \"sum\"", "3 inputs, expected 2"}},
-      {"too few operands", [&](auto& e) { m->call("linear", "l", {input_x(e, m)}); }, {"linear \"l\"", "1 inputs, expected 2 to 4"}},
-      {"missing operand", [&](auto& e) { m->call("linear", "l", {input_x(e, m), ""}); }, {"linear \"l\"", "W is missing"}},
+      {"too few operands", [&](auto& e) { auto x = input_x(e, m); m->call("linear", "l", {x}); }, {"linear \"l\"", "1 inputs, expected 2 to 4"}},
+      {"missing operand", [&](auto& e) { auto x = input_x(e, m); m->call("linear", "l", {x, ""}); }, {"linear \"l\"", "W is missing"}},
       {"shape", [&](auto& e) { input_x(e, m), m->call("linear", "l", {m->input("z", DType::kF32, {"rows", 9}), "W"}); },
        {"linear \"l\"", "(z) has shape [rows, 9]", "expected 8 in dimension 1"}},
       {"rank", [&](auto& e) { input_x(e, m), m->call("linear", "l", {m->input("z", DType::kF32, {"rows"}), "W"}); }, {"(z) has shape [rows]", "2 dimensions"}},
-      {"kind", [&](auto& e) { m->call("relu", "r", {input_x(e, m)}); }, {"unknown operator kind \"relu\""}},
-      {"attribute", [&](auto& e) { m->call("norm", "n", {input_x(e, m), "gamma"}); }, {"norm \"n\"", "epsilon is missing"}},
-      {"attribute that is no number", [&](auto& e) { m->call("norm", "n", {input_x(e, m), "gamma"}, {{"epsilon", std::nan("")}}); }, {"epsilon", "finite"}},
+      {"kind", [&](auto& e) { auto x = input_x(e, m); m->call("relu", "r", {x}); }, {"unknown operator kind \"relu\""}},
+      {"attribute", [&](auto& e) { auto x = input_x(e, m); m->call("norm", "n", {x, "gamma"}); }, {"norm \"n\"", "epsilon is missing"}},
+      {"attribute that is no number", [&](auto& e) { auto x = input_x(e, m); m->call("norm", "n", {x, "gamma"}, {{"epsilon", std::nan("")}}); }, {"epsilon", "finite"}},
       {"written in place", [&](auto& e) { auto x = input_x(e, m); m->call("write_block", "w", {x, m->input("z", DType::kF32, {"rows", 8})}); },
        {"write_block \"w\"", "must be a shared buffer"}},
       {"input after an operator", [&](auto& e) { auto x = input_x(e, m); m->call("add", "s", {x, x}), m->input("late", DType::kF32, {1}); },

@@ -400,6 +400,27 @@ TEST(FusedMultiplyAdd, RoundsOnceForAMillionAdversarialTriples) {
   }
 }
 
+// (1 + x)(1 - x) = 1 - x^2 beside a number whose last place is twice as large: a hair below half-way. A sum rounded to double
+// first lands on the half-way point itself and then goes to the even neighbour, which is wrong every other time.
+TEST(FusedMultiplyAdd, RoundsOnceAHairFromHalfWay) {
+  std::mt19937 random(16);
+  constexpr size_t kBatch = 4096;
+  std::vector<float> b(kBatch), c(kBatch);
+  for (int batch = 0; batch < 64; ++batch) {
+    int p = 12 + batch % 12;                   // x = 2^-p; 2 p >= 30 is what double cannot hold
+    bool tiny = batch % 3 == 0;                // sums among the subnormal numbers
+    float x = std::ldexp(random() % 2 ? 1.0f : -1.0f, -p), a = std::ldexp(1 + x, tiny ? -70 : 3);
+    for (size_t i = 0; i < kBatch; ++i) {
+      int exponent = tiny ? -80 : static_cast<int>(random() % 60) - 30;
+      b[i] = std::ldexp(random() % 2 ? 1 - x : x - 1, exponent);
+      auto mantissa = static_cast<float>(tiny ? random() % (1u << 23) : (1u << 23) + random() % (1u << 23));
+      c[i] = std::ldexp(random() % 2 ? mantissa : -mantissa, tiny ? -149 : exponent + 3 + 1);  // last place: twice the product
+    }
+    expect_fused(a, b, c);
+    if (HasFatalFailure()) return;
+  }
+}
+
 // ---- norm -----------------------------------------------------------------------------------------------------------
 
 TEST(NormKernels, AgreeWithDoublePrecisionAndEachOtherRowByRow) {

@@ -137,6 +137,30 @@ TEST(MemoryPlan, HoldsForProgramsWithoutWorkspaceOrWithoutState) {
   check_plan(**empty.finish(), {}, 1);
 }
 
+// y is normalised in place only where nobody needs it afterwards.
+TEST(MemoryPlan, AResultTakesOverItsOperandsMemoryOnlyAtTheOperandsLastUse) {
+  for (bool needed_later : {false, true}) {
+    MultiEntryPointExporter exporter;
+    exporter.dynamic("rows", 1, 4);
+    exporter.constant("W", std::vector<float>(64, 0.5f), {8, 8}, Layout::kPanels);
+    exporter.constant("gamma", std::vector<float>(8, 1.0f), {8});
+    auto& m = exporter.method("run");
+    std::string y = m.call("linear", "y", {m.input("x", DType::kF32, {"rows", 8}), "W"});
+    std::string n = m.call("norm", "n", {y, "gamma"}, {{"epsilon", 1e-5}});
+    std::string other = m.call("linear", "other", {n, "W"});
+    std::string sum = m.call("add", "sum", {other, needed_later ? y : n});
+    m.output("z", m.call("linear", "z", {sum, "W"}));
+    const ProgramDefinition& definition = **exporter.finish();
+    check_plan(definition, {}, 1);
+    auto plan = plan_memory(definition, {}, 1);
+    ASSERT_TRUE(plan);
+    const auto& values = plan->methods[1].values;  // x, y, n, other, sum, z
+    EXPECT_EQ(values[1].offset == values[2].offset, !needed_later) << "y and n";
+    EXPECT_EQ(values[3].offset, values[4].offset) << "other and sum";
+    EXPECT_EQ(plan->methods[1].arena_bytes, needed_later ? 3u * 128 : 2u * 128);
+  }
+}
+
 // A Marian model of the base size as a checkpoint of zeros, which takes no room on a disk.
 void write_base_checkpoint(const TemporaryDirectory& directory) {
   constexpr uint64_t kWidth = 512, kInner = 2048, kVocabulary = 59514;
