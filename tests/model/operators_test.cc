@@ -681,6 +681,61 @@ TEST(Operators, RefuseNumbersThatPointOutsideWhereverTheyComeFrom) {
   }
 }
 
+// ---- Operators whose decomposition is the operator itself: their meaning, spelt out -----------------------------------
+
+template <class T>
+std::vector<T> values_of(const Bytes& bytes) {
+  std::vector<T> values(bytes.size() / sizeof(T));
+  if (!values.empty()) std::memcpy(values.data(), bytes.data(), bytes.size());
+  return values;
+}
+
+TEST(CacheWrite, PutsKeysInColumnsAndValuesInRowsOfTheSlotsBlock) {
+  for (int i = 0; i < 20; ++i) {
+    Case c = cache_write_case();
+    auto x = values_of<float>(c.operands[0].data), pool = values_of<float>(c.operands[4].data);
+    auto slots = values_of<int32_t>(c.operands[1].data), positions = values_of<int32_t>(c.operands[2].data), table = values_of<int32_t>(c.operands[3].data);
+    auto d = static_cast<size_t>(c.operands[4].dims[2]), width = static_cast<size_t>(c.operands[0].dims[1]);
+    for (size_t t = 0; t < slots.size(); ++t) {
+      auto block = static_cast<size_t>(table[static_cast<size_t>(slots[t] * 3 + positions[t] / 16)]), place = static_cast<size_t>(positions[t] % 16);
+      for (size_t j = 0; j < d; ++j) {
+        pool[((block * 2 + 0) * d + j) * 16 + place] = x[t * width + 2 + j];
+        pool[(block * 2 + 1) * d * 16 + place * d + j] = x[t * width + 2 + d + j];
+      }
+    }
+    EXPECT_EQ(values_of<float>(run(c, 1).operands[4]), pool);
+  }
+}
+
+TEST(WriteBlock, FillsTheLeadingCornerAndLeavesTheRest) {
+  Case c = write_block_case();
+  auto x = values_of<float>(c.operands[0].data), buffer = values_of<float>(c.operands[1].data);
+  for (size_t i = 0; i < 3; ++i)
+    for (size_t j = 0; j < 2; ++j)
+      for (size_t k = 0; k < 4; ++k) buffer[(i * 3 + j) * 6 + k] = x[(i * 2 + j) * 4 + k];
+  EXPECT_EQ(values_of<float>(run(c, 1).operands[1]), buffer);
+}
+
+TEST(RaggedIndex, SaysWhereRowsLie) {
+  CaseBuilder b("ragged_index", {{"tokens", std::string("tokens")}});
+  b.size("rows", 3).size("tokens", 6);
+  b.add("lengths", {"rows"}, std::vector<int32_t>{2, 1, 3});
+  Outcome outcome = run(b.done(), 1);
+  ASSERT_TRUE(outcome.status);
+  using Ints = std::vector<int32_t>;
+  EXPECT_EQ(values_of<int32_t>(outcome.outputs[0]), (Ints{0, 2, 3}));
+  EXPECT_EQ(values_of<int32_t>(outcome.outputs[1]), (Ints{1, 2, 5}));
+  EXPECT_EQ(values_of<int32_t>(outcome.outputs[2]), (Ints{0, 0, 1, 2, 2, 2}));
+  EXPECT_EQ(values_of<int32_t>(outcome.outputs[3]), (Ints{0, 1, 0, 0, 1, 2}));
+}
+
+TEST(GatherRows, CopiesIntegersAsTheyAre) {
+  Case c = gather_rows_case(true);
+  auto x = values_of<int32_t>(c.operands[0].data), rows = values_of<int32_t>(c.operands[1].data), expected = rows;
+  for (size_t i = 0; i < rows.size(); ++i) expected[i] = x[static_cast<size_t>(rows[i])];
+  EXPECT_EQ(values_of<int32_t>(run(c, 1).outputs[0]), expected);
+}
+
 TEST(WriteBlock, RefusesABlockLargerThanItsBuffer) {
   CaseBuilder b("write_block");
   b.size("n", 6);
