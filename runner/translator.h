@@ -82,7 +82,7 @@ class Translator {
 
   // For streaming: keeps the tokens of unfinished segments from now on.
   void stream() { streaming_ = true; }
-  // What there is of the first unfinished line's translation.
+  // What there is of the first unfinished line's translation; may be less than before when a request was restarted.
   Result<std::string> text_so_far() const;
 
   // Segments submitted so far: their requests are numbered from 0.
