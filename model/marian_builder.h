@@ -7,6 +7,7 @@
 #pragma once
 
 #include "memory/error.h"
+#include "model/cache_layout.h"
 #include "model/exporter.h"
 #include "model/importers/checkpoint.h"
 
@@ -18,8 +19,6 @@ inline constexpr char kMaxSourceTokens[] = "max_source_tokens";
 inline constexpr char kMaxTargetTokens[] = "max_target_tokens";
 inline constexpr char kBatchTokens[] = "batch_tokens";
 inline constexpr char kCacheBlocks[] = "cache_blocks";
-
-inline constexpr int64_t kBlockTokens = 16;  // tokens in a cache block
 
 struct MarianBuildOptions {
   bool output_logits = false;  // both decoding methods also give `logits` f32[rows, vocabulary]: for comparisons

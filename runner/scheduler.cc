@@ -3,12 +3,10 @@
 #include <algorithm>
 #include <chrono>
 
-#include "model/marian_builder.h"
+#include "model/cache_layout.h"
 
 namespace duet::runner {
 namespace {
-
-int64_t blocks_of(int64_t tokens) { return (tokens + model::kBlockTokens - 1) / model::kBlockTokens; }
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -47,7 +45,7 @@ int64_t Scheduler::foresee_blocks(const Waiting& waiting) const {
   int64_t target = std::max(source + source / 4 + model::kBlockTokens, waiting.least_target + model::kBlockTokens);
   target = std::clamp(target, static_cast<int64_t>(waiting.request.prefix.size()) + 1,
                       static_cast<int64_t>(waiting.request.target_limit));
-  return blocks_of(source) + blocks_of(target);
+  return model::blocks_of(source) + model::blocks_of(target);
 }
 
 bool Scheduler::take(Active& active, const EncoderDecoderRunner::Choice& choice) {
@@ -82,8 +80,8 @@ Status Scheduler::admit(const Finished& finished) {
   int64_t foreseen = 0, tokens = 0, prompt = 0;
   for (const Active& active : active_)
     foreseen += std::max(active.foreseen_blocks,
-                         blocks_of(static_cast<int64_t>(active.request.source.size())) +
-                             blocks_of(static_cast<int64_t>(active.hypothesis.tokens.size()) + 1));
+                         model::blocks_of(static_cast<int64_t>(active.request.source.size())) +
+                             model::blocks_of(static_cast<int64_t>(active.hypothesis.tokens.size()) + 1));
   size_t first = active_.size();
   while (!waiting_.empty() && !free_slots_.empty()) {
     Waiting& next = waiting_.front();

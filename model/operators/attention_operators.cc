@@ -1,21 +1,16 @@
 // Attention without padding and without masks: attend_ragged over the tokens of a call (encoder), attend_cached over
 // keys and values in blocks of a pool (decoder), cache_write that fills the pool.
-//
-// A pool is f32 [blocks, 2, d, 16]: block b holds 16 tokens; [b, 0] are their keys as [d][16], [b, 1] their values as
-// [16][d]. A table i32 [slots, blocks per slot] gives the blocks of each slot, token t in block t / 16.
+// cache_layout.h says how pools and tables lie.
 #include <algorithm>
 #include <cmath>
 
+#include "model/cache_layout.h"
 #include "model/kernels/kernels.h"
 #include "model/operators/operator.h"
 #include "model/primitives.h"
 
 namespace duet::model {
 namespace {
-
-constexpr int64_t kBlockTokens = 16;
-
-int64_t blocks_of(int64_t tokens) { return (tokens + kBlockTokens - 1) / kBlockTokens; }
 
 float head_scale(int64_t head_size) { return 1.0f / std::sqrt(static_cast<float>(head_size)); }
 

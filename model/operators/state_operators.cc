@@ -14,16 +14,14 @@
 // may write to its buffers.
 #include <algorithm>
 
+#include "model/cache_layout.h"
 #include "model/operators/operator.h"
 #include "model/primitives.h"
 
 namespace duet::model {
 namespace {
 
-constexpr int64_t kBlockTokens = 16;
 constexpr int kStateBuffers = 9;
-
-int64_t blocks_of(int64_t tokens) { return (tokens + kBlockTokens - 1) / kBlockTokens; }
 
 class SlotState {
  public:
