@@ -1,4 +1,5 @@
 // duet translate as its users meet it: lines in, lines out, files, pipes, signals, terminals and mistakes.
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -20,6 +21,13 @@ namespace fs = std::filesystem;
 using testing::AssertionFailure;
 using testing::AssertionResult;
 using testing::AssertionSuccess;
+
+// Sanitizers reserve terabytes of addresses and keep what is freed.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kMemoryTells = false;
+#else
+constexpr bool kMemoryTells = true;
+#endif
 
 CommandResult translate(std::vector<std::string> arguments, CommandOptions options = {}) {
   arguments.insert(arguments.begin(), {"translate", "-q"});
@@ -214,7 +222,9 @@ TEST(Translate, TakesALineOfAMegabyteWithoutSpaces) {
   auto result = translate_text(line + "\nHello.", {"--max-target-tokens", "2"});
   EXPECT_EQ(result.exit_code, 0) << result.err;
   EXPECT_EQ(count_lines(result.out), 1u);
-  EXPECT_LT(result.peak_rss_bytes, uint64_t{160} << 20);
+  if (kMemoryTells) {
+    EXPECT_LT(result.peak_rss_bytes, uint64_t{160} << 20);
+  }
   auto blank = translate_text(std::string(1000000, ' ') + "Hello." + std::string(1000000, ' ') + "\n");
   EXPECT_EQ(blank.out, "Bonjour.\n");
 }
@@ -225,7 +235,9 @@ TEST(Translate, RefusesALineWithoutEndAfterTranslatingTheOnesBefore) {
   EXPECT_EQ(result.out, "Bonjour.\nBonjour.\n");
   auto zeros = translate({}, {.in_path = "/dev/zero"});
   EXPECT_TRUE(fails(zeros, 3, {"line 1 is longer"}));
-  EXPECT_LT(zeros.peak_rss_bytes, uint64_t{100} << 20);
+  if (kMemoryTells) {
+    EXPECT_LT(zeros.peak_rss_bytes, uint64_t{100} << 20);
+  }
 }
 
 TEST(Translate, NeedsNoMoreMemoryForMoreLines) {
@@ -236,7 +248,10 @@ TEST(Translate, NeedsNoMoreMemoryForMoreLines) {
     EXPECT_EQ(count_lines(result.out), static_cast<size_t>(lines));
     return result.peak_rss_bytes;
   };
-  EXPECT_LT(run(100000), run(5000) + (uint64_t{4} << 20));
+  uint64_t few = run(5000), many = run(100000);
+  if (kMemoryTells) {
+    EXPECT_LT(many, few + (uint64_t{4} << 20));
+  }
 }
 
 // Segments.
@@ -431,6 +446,7 @@ TEST(Translate, KeepsWhatFittedWhenAFileMayNotGrow) {
 }
 
 TEST(Translate, SaysThatMemoryIsMissing) {
+  if (!kMemoryTells) GTEST_SKIP();
   for (rlim_t megabytes : {70, 90})
     EXPECT_TRUE(fails(translate({"Hello."}, {.resource_limits = {{RLIMIT_AS, megabytes << 20}}}), 4, {"cannot"})) << megabytes;
   auto result = translate({"--slots", "4096", "Hello."}, {.resource_limits = {{RLIMIT_AS, rlim_t{1} << 30}}});
@@ -476,6 +492,21 @@ TEST(Translate, StopsInTheMiddleOfABatchWhenInterrupted) {
   ASSERT_FALSE(result.out.empty());
   EXPECT_LT(count_lines(result.out), 1400u);
   EXPECT_EQ(result.out, repeated(expected, static_cast<int>(count_lines(result.out))));
+}
+
+TEST(Translate, EndsAtOnceAtTheSecondInterrupt) {
+  std::string fifo = scratch("fifo");
+  ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
+  int unread = ::open(fifo.c_str(), O_RDWR | O_CLOEXEC);  // holds 64 KiB, then writing waits
+  RunningCommand command({duet_path(), "translate", "-q", "-o", fifo, "-i", write_file(scratch("in"), std::string(200000, '\n'))});
+  command.wait_for_out("nothing", 0.5);
+  command.send_signal(SIGINT);
+  command.wait_for_out("nothing", 0.2);
+  command.send_signal(SIGINT);
+  auto result = command.finish();
+  EXPECT_EQ(result.signal, SIGINT);
+  EXPECT_LT(result.seconds, 10);
+  ::close(unread);
 }
 
 TEST(Translate, LeavesNothingBehindWhenNothingWasTranslated) {
