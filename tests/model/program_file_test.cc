@@ -267,7 +267,7 @@ TEST_F(ProgramFiles, WithRandomlyChangedMeaningAreRefusedOrRunWithoutHarm) {
         switch (random() % 4) {
           case 0: *at = kValues[random() % std::size(kValues)]; break;
           case 1:
-            if (at->is_number_integer()) *at = at->get<int64_t>() + static_cast<int64_t>(random() % 3) - 1;
+            if (at->is_number_integer()) *at = static_cast<int64_t>(at->get<uint64_t>() + random() % 3 - 1);  // may wrap
             else *at = kValues[random() % std::size(kValues)];
             break;
           case 2:
