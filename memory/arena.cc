@@ -98,9 +98,11 @@ Result<Arena> Arena::create(uint64_t bytes) {
   if (bytes == 0) return Arena();
   DUET_TRY(check_memory(bytes, "an arena"));
   void* data = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (data == MAP_FAILED)
+  if (data == MAP_FAILED) {
+    int problem = errno;  // describing the machine reads files
     return failure(ErrorCode::kOutOfMemory, "cannot map an arena of {} bytes: {}; this machine has {}", bytes,
-                   std::strerror(errno), describe(machine_memory()));
+                   std::strerror(problem), describe(machine_memory()));
+  }
   return Arena(static_cast<std::byte*>(data), bytes);
 }
 

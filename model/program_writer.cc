@@ -1,5 +1,6 @@
 // Writes a program definition as a file: fixed header, JSON header, aligned data.
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
 
@@ -164,6 +165,10 @@ class OutputFile {
 }  // namespace
 
 Status write_program(const ProgramDefinition& definition, const std::string& path) {
+  struct stat info {};
+  // The file is renamed into place, which would replace a device by a file.
+  if (::stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode))
+    return failure(ErrorCode::kIo, "{}: is no regular file; a program is written to a file of its own", path);
   std::vector<std::span<const std::byte>> data;
   std::string header = header_json(definition, data).dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
   uint64_t header_bytes = header.size();
