@@ -212,6 +212,8 @@ Status Translator::finish_segment(uint64_t request, Hypothesis hypothesis) {
   if (segment.cut)
     pending.line.warnings.push_back({Warning::Kind::kTargetCut, fmt::format("a translation was cut at the limit of {} tokens",
                                                                             segment.target_ids.size())});
+  if (segment.translation.empty())
+    pending.line.warnings.push_back({Warning::Kind::kEmpty, "the model gave no words for a text"});
   streamed_.erase(request);
   --pending.unfinished;
   return {};

@@ -29,7 +29,7 @@ struct TranslatorOptions {
 };
 
 struct Warning {
-  enum class Kind { kInvalidUtf8, kLanguageToken, kSourceCut, kTargetCut, kUnknown } kind;
+  enum class Kind { kInvalidUtf8, kLanguageToken, kSourceCut, kTargetCut, kEmpty, kUnknown } kind;
   std::string text;
 };
 

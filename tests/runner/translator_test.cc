@@ -54,6 +54,16 @@ TEST(Translator, TranslatesTextOfManyLinesAgainAndAgain) {
   EXPECT_TRUE(translator.idle());
 }
 
+TEST(Translator, SaysWhenTheModelGaveNoWords) {
+  Translator translator = make();
+  auto done = run(translator, {"last", "Hello."});
+  ASSERT_EQ(done.size(), 2u);
+  EXPECT_EQ(done[0].translation, "");
+  ASSERT_EQ(done[0].warnings.size(), 1u);
+  EXPECT_EQ(done[0].warnings[0].kind, Warning::Kind::kEmpty);
+  EXPECT_TRUE(done[1].warnings.empty());
+}
+
 TEST(Translator, HandsLinesOverInTheOrderOfTheInput) {
   Translator translator = make(Split::kSentence, {{"slots", 2}});
   std::vector<std::string> lines = {"", "I do not know what to say about all of this. It rains.", "Hello.", " ", "Hello. Hello."};
