@@ -7,14 +7,19 @@ namespace duet::memory {
 
 int exit_code(ErrorCode code) {
   switch (code) {
-    case ErrorCode::kUsage: return 2;
+    case ErrorCode::kUsage:
+      return 2;
     case ErrorCode::kBadInput:
-    case ErrorCode::kUnsupported: return 3;
+    case ErrorCode::kUnsupported:
+      return 3;
     case ErrorCode::kIo:
     case ErrorCode::kOutOfMemory:
-    case ErrorCode::kExhausted: return 4;
-    case ErrorCode::kInterrupted: return 130;
-    case ErrorCode::kClosedPipe: return 0;
+    case ErrorCode::kExhausted:
+      return 4;
+    case ErrorCode::kInterrupted:
+      return 130;
+    case ErrorCode::kClosedPipe:
+      return 0;
   }
   return 4;
 }

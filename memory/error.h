@@ -1,5 +1,6 @@
-// Errors as values, for every folder. A function that can fail returns Result<T> or Status; a message names the
-// file, the field, the value, what was expected and what to do. Broken invariants of our own code are DUET_CHECKs.
+// Errors as values, for every folder. A function that can fail returns Result<T> or Status; a message names
+// the file, the field, the value, what was expected and what to do. Broken invariants of our own code are
+// DUET_CHECKs.
 #pragma once
 
 #include <fmt/format.h>
@@ -31,11 +32,13 @@ using Result = tl::expected<T, Error>;
 using Status = Result<void>;
 
 template <class... Args>
-[[nodiscard]] tl::unexpected<Error> failure(ErrorCode code, fmt::format_string<Args...> format, Args&&... args) {
+[[nodiscard]] tl::unexpected<Error> failure(ErrorCode code, fmt::format_string<Args...> format,
+                                            Args&&... args) {
   return tl::make_unexpected(Error{code, fmt::format(format, std::forward<Args>(args)...)});
 }
 
-// The exit code that a command ends with for an error: 2 usage, 3 bad model or input, 4 I/O or memory, 130 interrupted.
+// The exit code that a command ends with for an error: 2 usage, 3 bad model or input, 4 I/O or memory, 130
+// interrupted.
 int exit_code(ErrorCode code);
 
 [[noreturn]] void check_failed(const char* file, int line, const char* condition);
@@ -51,9 +54,9 @@ using memory::Status;
 }  // namespace duet
 
 // Returns the error of a Status or Result to the caller.
-#define DUET_TRY(expression)                                                     \
-  do {                                                                           \
-    auto duet_status_ = (expression);                                            \
+#define DUET_TRY(expression)                                                        \
+  do {                                                                              \
+    auto duet_status_ = (expression);                                               \
     if (!duet_status_) return tl::make_unexpected(std::move(duet_status_).error()); \
   } while (false)
 
@@ -62,9 +65,9 @@ using memory::Status;
   DUET_ASSIGN_IMPL_(declaration, expression, DUET_CONCAT_(duet_result_, __LINE__))
 #define DUET_CONCAT_(a, b) DUET_CONCAT_IMPL_(a, b)
 #define DUET_CONCAT_IMPL_(a, b) a##b
-#define DUET_ASSIGN_IMPL_(declaration, expression, temporary)                    \
-  auto temporary = (expression);                                                 \
-  if (!temporary) return tl::make_unexpected(std::move(temporary).error());      \
+#define DUET_ASSIGN_IMPL_(declaration, expression, temporary)               \
+  auto temporary = (expression);                                            \
+  if (!temporary) return tl::make_unexpected(std::move(temporary).error()); \
   declaration = std::move(*temporary)
 
 // A condition that only a bug in Duet can break.

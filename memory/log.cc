@@ -24,10 +24,12 @@ LogLevel log_level() { return g_level; }
 
 void log(LogLevel level, std::string_view message, std::source_location where) {
   if (level < g_level.load()) return;
-  auto us = std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now() - g_start).count();
+  auto us = std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now() - g_start)
+                .count();
   auto s = us / 1'000'000;
-  std::string line = fmt::format("{} {:02}:{:02}:{:02}.{:06} duet:{}:{}] {}\n", "DIWE"[static_cast<int>(level)], s / 3600,
-                                 s / 60 % 60, s % 60, us % 1'000'000, file_name(where.file_name()), where.line(), message);
+  std::string line =
+      fmt::format("{} {:02}:{:02}:{:02}.{:06} duet:{}:{}] {}\n", "DIWE"[static_cast<int>(level)], s / 3600,
+                  s / 60 % 60, s % 60, us % 1'000'000, file_name(where.file_name()), where.line(), message);
   // A log line that cannot be written is not worth failing for.
   [[maybe_unused]] auto written = ::write(STDERR_FILENO, line.data(), line.size());
 }

@@ -22,7 +22,8 @@ Result<struct stat> open_file(const std::string& path, int flags, Descriptor& fi
   file.fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | flags);
   if (file.fd < 0) return failure(ErrorCode::kIo, "{}: cannot open: {}", path, std::strerror(errno));
   struct stat info {};
-  if (::fstat(file.fd, &info) != 0) return failure(ErrorCode::kIo, "{}: cannot stat: {}", path, std::strerror(errno));
+  if (::fstat(file.fd, &info) != 0)
+    return failure(ErrorCode::kIo, "{}: cannot stat: {}", path, std::strerror(errno));
   if (S_ISDIR(info.st_mode)) return failure(ErrorCode::kIo, "{}: is a directory, expected a file", path);
   return info;
 }
@@ -32,17 +33,21 @@ Result<struct stat> open_file(const std::string& path, int flags, Descriptor& fi
 Result<MappedFile> MappedFile::open(const std::string& path) {
   Descriptor file;
   DUET_ASSIGN(auto info, open_file(path, O_NONBLOCK, file));  // a FIFO without a writer must not hang us
-  if (!S_ISREG(info.st_mode)) return failure(ErrorCode::kIo, "{}: not a regular file, cannot be mapped", path);
+  if (!S_ISREG(info.st_mode))
+    return failure(ErrorCode::kIo, "{}: not a regular file, cannot be mapped", path);
   if (info.st_size == 0) return failure(ErrorCode::kBadInput, "{}: the file is empty", path);
   auto size = static_cast<size_t>(info.st_size);
   std::string kept_path = path;  // before the mapping, so that a failing allocation leaks nothing
   void* data = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.fd, 0);
-  if (data == MAP_FAILED) return failure(ErrorCode::kIo, "{}: cannot map {} bytes: {}", path, size, std::strerror(errno));
+  if (data == MAP_FAILED)
+    return failure(ErrorCode::kIo, "{}: cannot map {} bytes: {}", path, size, std::strerror(errno));
   return MappedFile(std::move(kept_path), static_cast<const std::byte*>(data), size);
 }
 
 MappedFile::MappedFile(MappedFile&& other) noexcept
-    : path_(std::move(other.path_)), data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+    : path_(std::move(other.path_)),
+      data_(std::exchange(other.data_, nullptr)),
+      size_(std::exchange(other.size_, 0)) {}
 
 MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   std::swap(path_, other.path_);

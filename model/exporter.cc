@@ -9,14 +9,16 @@ namespace duet::model {
 std::string MethodBuilder::add_value(TensorSpec spec) {
   std::string name = spec.name;
   if (name.empty() || !values_.emplace(name, static_cast<uint32_t>(method_.values.size())).second)
-    exporter_.report(fmt::format("method {}: value \"{}\" is defined twice or has no name", method_.name, name));
+    exporter_.report(
+        fmt::format("method {}: value \"{}\" is defined twice or has no name", method_.name, name));
   method_.values.push_back(std::move(spec));
   return name;
 }
 
 std::string MethodBuilder::input(InputSpec spec) {
   if (!method_.operations.empty())
-    exporter_.report(fmt::format("method {}: input \"{}\" comes after the first operator", method_.name, spec.name));
+    exporter_.report(
+        fmt::format("method {}: input \"{}\" comes after the first operator", method_.name, spec.name));
   method_.inputs.push_back(spec);
   return add_value(std::move(spec));
 }
@@ -31,8 +33,10 @@ std::string MethodBuilder::input(const std::string& name, DType dtype, Shape sha
 
 ValueRef MethodBuilder::find(const std::string& tensor) {
   if (tensor.empty()) return {};
-  if (auto local = values_.find(tensor); local != values_.end()) return {ValueRef::Space::kValue, local->second};
-  if (auto constant = exporter_.definition_.find_constant(tensor)) return {ValueRef::Space::kConstant, *constant};
+  if (auto local = values_.find(tensor); local != values_.end())
+    return {ValueRef::Space::kValue, local->second};
+  if (auto constant = exporter_.definition_.find_constant(tensor))
+    return {ValueRef::Space::kConstant, *constant};
   if (auto shared = exporter_.definition_.find_shared(tensor)) {
     buffers_used_.insert(*shared);
     return {ValueRef::Space::kShared, *shared};
@@ -55,14 +59,16 @@ std::vector<std::string> MethodBuilder::call_all(const std::string& kind, const 
     OperandSpec operand;
     if (ref.space != ValueRef::Space::kNone) operand.spec = &exporter_.definition_.spec(method_, ref);
     operand.writable = ref.space == ValueRef::Space::kShared;
-    if (ref.space == ValueRef::Space::kConstant) operand.constant = &exporter_.definition_.constants[ref.index];
+    if (ref.space == ValueRef::Space::kConstant)
+      operand.constant = &exporter_.definition_.constants[ref.index];
     operands.push_back(operand);
   }
   if (!exporter_.problem_.empty()) return std::vector<std::string>(4, result);
   auto op = make_operator(kind, operation.attributes);
   auto specs = op ? (*op)->infer(operands) : tl::make_unexpected(op.error());
   if (!specs) {
-    exporter_.report(fmt::format("method {}: {} \"{}\": {}", method_.name, kind, name, specs.error().message));
+    exporter_.report(
+        fmt::format("method {}: {} \"{}\": {}", method_.name, kind, name, specs.error().message));
     return std::vector<std::string>(4, result);
   }
   std::vector<std::string> results;
@@ -75,8 +81,9 @@ std::vector<std::string> MethodBuilder::call_all(const std::string& kind, const 
   return results;
 }
 
-std::string MethodBuilder::call(const std::string& kind, const std::string& name, std::vector<std::string> inputs,
-                                Attributes attributes, const std::string& result) {
+std::string MethodBuilder::call(const std::string& kind, const std::string& name,
+                                std::vector<std::string> inputs, Attributes attributes,
+                                const std::string& result) {
   auto results = call_all(kind, name, std::move(inputs), std::move(attributes), result);
   return results.empty() ? "" : results[0];
 }
@@ -89,14 +96,16 @@ void MultiEntryPointExporter::report(std::string problem) {
   if (problem_.empty()) problem_ = std::move(problem);
 }
 
-void MultiEntryPointExporter::limit(const std::string& name, Expression min, Expression max, Expression standard,
-                                    const std::string& help) {
-  definition_.symbols.push_back({name, Symbol::Kind::kLimit, std::move(min), std::move(max), std::move(standard), help});
+void MultiEntryPointExporter::limit(const std::string& name, Expression min, Expression max,
+                                    Expression standard, const std::string& help) {
+  definition_.symbols.push_back(
+      {name, Symbol::Kind::kLimit, std::move(min), std::move(max), std::move(standard), help});
 }
 void MultiEntryPointExporter::derived(const std::string& name, Expression value) {
   definition_.symbols.push_back({name, Symbol::Kind::kDerived, 1, 1, std::move(value), ""});
 }
-void MultiEntryPointExporter::dynamic(const std::string& name, Expression min, Expression max, const std::string& help) {
+void MultiEntryPointExporter::dynamic(const std::string& name, Expression min, Expression max,
+                                      const std::string& help) {
   definition_.symbols.push_back({name, Symbol::Kind::kDynamic, std::move(min), std::move(max), 1, help});
 }
 
@@ -114,8 +123,8 @@ std::vector<std::byte> bytes_of(const T& values) {  // also of none
 Shape fixed_shape(const std::vector<int64_t>& dims) { return Shape(dims.begin(), dims.end()); }
 }  // namespace
 
-void MultiEntryPointExporter::constant(const std::string& name, std::vector<float> values, std::vector<int64_t> dims,
-                                       Layout layout) {
+void MultiEntryPointExporter::constant(const std::string& name, std::vector<float> values,
+                                       std::vector<int64_t> dims, Layout layout) {
   Constant constant;
   constant.name = name;
   constant.dtype = DType::kF32;
@@ -124,7 +133,8 @@ void MultiEntryPointExporter::constant(const std::string& name, std::vector<floa
   auto bytes = constant_bytes(constant, layout);
   auto plain = constant_bytes(constant, Layout::kRows);
   if (!bytes || *plain != values.size() * sizeof(float) || (layout == Layout::kPanels && dims.size() != 2))
-    return report(fmt::format("constant {}: {} values do not fit {}", name, values.size(), shape_text(constant.shape)));
+    return report(
+        fmt::format("constant {}: {} values do not fit {}", name, values.size(), shape_text(constant.shape)));
   std::vector<std::byte> data;
   if (layout == Layout::kRows) {
     data = bytes_of(values);
@@ -134,13 +144,15 @@ void MultiEntryPointExporter::constant(const std::string& name, std::vector<floa
     int64_t k = dims[1];
     for (int64_t i = 0; i < dims[0]; ++i)
       for (int64_t j = 0; j < k; ++j)
-        out[(i / kPanelWidth * k + j) * kPanelWidth + i % kPanelWidth] = values[static_cast<size_t>(i * k + j)];
+        out[(i / kPanelWidth * k + j) * kPanelWidth + i % kPanelWidth] =
+            values[static_cast<size_t>(i * k + j)];
   }
   constant.data = keep(std::move(data));
   definition_.constants.push_back(std::move(constant));
 }
 
-void MultiEntryPointExporter::constant(const std::string& name, const std::vector<int32_t>& values, std::vector<int64_t> dims) {
+void MultiEntryPointExporter::constant(const std::string& name, const std::vector<int32_t>& values,
+                                       std::vector<int64_t> dims) {
   Constant constant;
   constant.name = name;
   constant.dtype = DType::kI32;
@@ -149,7 +161,8 @@ void MultiEntryPointExporter::constant(const std::string& name, const std::vecto
   definition_.constants.push_back(std::move(constant));
 }
 
-void MultiEntryPointExporter::buffer(const std::string& name, DType dtype, Shape shape, std::optional<double> initial) {
+void MultiEntryPointExporter::buffer(const std::string& name, DType dtype, Shape shape,
+                                     std::optional<double> initial) {
   SharedBuffer buffer;
   buffer.name = name;
   buffer.dtype = dtype;
@@ -159,7 +172,9 @@ void MultiEntryPointExporter::buffer(const std::string& name, DType dtype, Shape
 }
 
 void MultiEntryPointExporter::register_shared(const std::string& name) { registered_.insert(name); }
-void MultiEntryPointExporter::register_shared_prefix(const std::string& prefix) { registered_prefixes_.insert(prefix); }
+void MultiEntryPointExporter::register_shared_prefix(const std::string& prefix) {
+  registered_prefixes_.insert(prefix);
+}
 
 MethodBuilder& MultiEntryPointExporter::method(const std::string& name) {
   methods_.push_back(std::unique_ptr<MethodBuilder>(new MethodBuilder(*this, name)));
@@ -171,25 +186,30 @@ void MultiEntryPointExporter::constant_method(const std::string& name, const std
 }
 
 void MultiEntryPointExporter::section(const std::string& name, std::string bytes) {
-  if (!definition_.sections.emplace(name, keep(bytes_of(bytes))).second) report(fmt::format("section {} is given twice", name));
+  if (!definition_.sections.emplace(name, keep(bytes_of(bytes))).second)
+    report(fmt::format("section {} is given twice", name));
 }
 
 Status MultiEntryPointExporter::check_registrations() const {
   for (const std::string& name : registered_)
-    if (!definition_.find_shared(name)) return failure(ErrorCode::kBadInput, "register_shared: no buffer \"{}\"", name);
+    if (!definition_.find_shared(name))
+      return failure(ErrorCode::kBadInput, "register_shared: no buffer \"{}\"", name);
   for (const std::string& prefix : registered_prefixes_)
     if (std::none_of(definition_.shared.begin(), definition_.shared.end(),
                      [&](const SharedBuffer& b) { return b.name.starts_with(prefix); }))
-      return failure(ErrorCode::kBadInput, "register_shared_prefix: no buffer's name begins with \"{}\"", prefix);
+      return failure(ErrorCode::kBadInput, "register_shared_prefix: no buffer's name begins with \"{}\"",
+                     prefix);
   for (uint32_t i = 0; i < definition_.shared.size(); ++i) {
     const std::string& name = definition_.shared[i].name;
-    bool shared = registered_.count(name) || std::any_of(registered_prefixes_.begin(), registered_prefixes_.end(),
-                                                         [&](const std::string& p) { return name.starts_with(p); });
+    bool shared =
+        registered_.count(name) || std::any_of(registered_prefixes_.begin(), registered_prefixes_.end(),
+                                               [&](const std::string& p) { return name.starts_with(p); });
     std::vector<std::string> users;
     for (const auto& method : methods_)
       if (method->buffers_used_.count(i)) users.push_back(method->method_.name);
     if (users.size() > 1 && !shared)
-      return failure(ErrorCode::kBadInput, "buffer \"{}\" is used by {} methods ({}) but not registered as shared", name,
+      return failure(ErrorCode::kBadInput,
+                     "buffer \"{}\" is used by {} methods ({}) but not registered as shared", name,
                      users.size(), fmt::join(users, ", "));
   }
   return {};

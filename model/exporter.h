@@ -10,7 +10,8 @@
 //   exporter.method("get_cache").output("k", "cache.keys");
 //   exporter.save("cache.duet");
 //
-// Mistakes are kept and reported by the first call that returns a Result, so that building code needs no branches.
+// Mistakes are kept and reported by the first call that returns a Result, so that building code needs no
+// branches.
 #pragma once
 
 #include <deque>
@@ -32,15 +33,18 @@ class MethodBuilder {
   std::string input(InputSpec spec);
   std::string input(const std::string& name, DType dtype, Shape shape);
   // Adds an operator; gives the names of its outputs: `result`, or result.0, result.1, … when it has several.
-  std::vector<std::string> call_all(const std::string& kind, const std::string& name, std::vector<std::string> inputs,
-                                    Attributes attributes = {}, const std::string& result = "");
+  std::vector<std::string> call_all(const std::string& kind, const std::string& name,
+                                    std::vector<std::string> inputs, Attributes attributes = {},
+                                    const std::string& result = "");
   std::string call(const std::string& kind, const std::string& name, std::vector<std::string> inputs,
                    Attributes attributes = {}, const std::string& result = "");
   void output(const std::string& name, const std::string& tensor);
 
  private:
   friend class MultiEntryPointExporter;
-  MethodBuilder(MultiEntryPointExporter& exporter, std::string name) : exporter_(exporter) { method_.name = std::move(name); }
+  MethodBuilder(MultiEntryPointExporter& exporter, std::string name) : exporter_(exporter) {
+    method_.name = std::move(name);
+  }
   ValueRef find(const std::string& tensor);
   std::string add_value(TensorSpec spec);
 
@@ -52,16 +56,19 @@ class MethodBuilder {
 
 class MultiEntryPointExporter {
  public:
-  void limit(const std::string& name, Expression min, Expression max, Expression standard, const std::string& help = "");
+  void limit(const std::string& name, Expression min, Expression max, Expression standard,
+             const std::string& help = "");
   void derived(const std::string& name, Expression value);
   void dynamic(const std::string& name, Expression min, Expression max, const std::string& help = "");
 
   // Row-major values; panels are made here. Takes over the memory where it can.
-  void constant(const std::string& name, std::vector<float> values, std::vector<int64_t> dims, Layout layout = Layout::kRows);
+  void constant(const std::string& name, std::vector<float> values, std::vector<int64_t> dims,
+                Layout layout = Layout::kRows);
   void constant(const std::string& name, const std::vector<int32_t>& values, std::vector<int64_t> dims);
 
   // State that outlives a call. A buffer that more than one method uses must be registered as shared.
-  void buffer(const std::string& name, DType dtype, Shape shape, std::optional<double> initial = std::nullopt);
+  void buffer(const std::string& name, DType dtype, Shape shape,
+              std::optional<double> initial = std::nullopt);
   void register_shared(const std::string& name);
   void register_shared_prefix(const std::string& prefix);
 

@@ -13,17 +13,23 @@ Result<int64_t> combine(Expression::Kind kind, int64_t a, int64_t b) {
   int64_t result = 0;
   switch (kind) {
     case Expression::Kind::kAdd:
-      if (__builtin_add_overflow(a, b, &result)) return failure(ErrorCode::kBadInput, "size overflow: {} + {}", a, b);
+      if (__builtin_add_overflow(a, b, &result))
+        return failure(ErrorCode::kBadInput, "size overflow: {} + {}", a, b);
       return result;
     case Expression::Kind::kMul:
-      if (__builtin_mul_overflow(a, b, &result)) return failure(ErrorCode::kBadInput, "size overflow: {} * {}", a, b);
+      if (__builtin_mul_overflow(a, b, &result))
+        return failure(ErrorCode::kBadInput, "size overflow: {} * {}", a, b);
       return result;
-    case Expression::Kind::kMin: return std::min(a, b);
-    case Expression::Kind::kMax: return std::max(a, b);
+    case Expression::Kind::kMin:
+      return std::min(a, b);
+    case Expression::Kind::kMax:
+      return std::max(a, b);
     case Expression::Kind::kCeilDiv:
-      if (a < 0 || b < 1) return failure(ErrorCode::kBadInput, "ceil_div({}, {}): expected a >= 0 and b >= 1", a, b);
+      if (a < 0 || b < 1)
+        return failure(ErrorCode::kBadInput, "ceil_div({}, {}): expected a >= 0 and b >= 1", a, b);
       return a / b + (a % b != 0);
-    default: return failure(ErrorCode::kBadInput, "not an operation");
+    default:
+      return failure(ErrorCode::kBadInput, "not an operation");
   }
 }
 
@@ -37,7 +43,8 @@ Result<Expression> Expression::parse(const nlohmann::ordered_json& json, int dep
   }
   if (json.is_string()) return Expression(json.get<std::string>());
   if (!json.is_array() || json.size() < 3 || json.size() > 16 || !json[0].is_string() || depth >= kMaxDepth)
-    return failure(ErrorCode::kBadInput, "a size is an integer, a symbol or [operation, a, b, ...], nested at most {} deep",
+    return failure(ErrorCode::kBadInput,
+                   "a size is an integer, a symbol or [operation, a, b, ...], nested at most {} deep",
                    kMaxDepth);
   auto name = json[0].get<std::string>();
   auto found = std::find(std::begin(kNames) + 2, std::end(kNames), name);
@@ -87,10 +94,20 @@ Expression binary(Expression::Kind kind, Expression a, Expression b) {
 }
 }  // namespace
 
-Expression add(Expression a, Expression b) { return binary(Expression::Kind::kAdd, std::move(a), std::move(b)); }
-Expression mul(Expression a, Expression b) { return binary(Expression::Kind::kMul, std::move(a), std::move(b)); }
-Expression min(Expression a, Expression b) { return binary(Expression::Kind::kMin, std::move(a), std::move(b)); }
-Expression max(Expression a, Expression b) { return binary(Expression::Kind::kMax, std::move(a), std::move(b)); }
-Expression ceil_div(Expression a, Expression b) { return binary(Expression::Kind::kCeilDiv, std::move(a), std::move(b)); }
+Expression add(Expression a, Expression b) {
+  return binary(Expression::Kind::kAdd, std::move(a), std::move(b));
+}
+Expression mul(Expression a, Expression b) {
+  return binary(Expression::Kind::kMul, std::move(a), std::move(b));
+}
+Expression min(Expression a, Expression b) {
+  return binary(Expression::Kind::kMin, std::move(a), std::move(b));
+}
+Expression max(Expression a, Expression b) {
+  return binary(Expression::Kind::kMax, std::move(a), std::move(b));
+}
+Expression ceil_div(Expression a, Expression b) {
+  return binary(Expression::Kind::kCeilDiv, std::move(a), std::move(b));
+}
 
 }  // namespace duet::model

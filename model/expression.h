@@ -1,5 +1,6 @@
-// Sizes that follow from a session's limits, e.g. "ceil_div(source_tokens, 16)": an integer, a symbol, or one of
-// add, mul, min, max, ceil_div over two or more of them. In a file: 42, "slots", ["ceil_div", "source_tokens", 16].
+// Sizes that follow from a session's limits, e.g. "ceil_div(source_tokens, 16)": an integer, a symbol, or one
+// of add, mul, min, max, ceil_div over two or more of them. In a file: 42, "slots", ["ceil_div",
+// "source_tokens", 16].
 #pragma once
 
 #include <cstdint>
@@ -17,9 +18,9 @@ class Expression {
  public:
   enum class Kind : uint8_t { kInteger, kSymbol, kAdd, kMul, kMin, kMax, kCeilDiv };
 
-  Expression(int64_t value = 0) : value_(value) {}                                   // NOLINT: reads as a number
-  Expression(int value) : value_(value) {}                                           // NOLINT
-  Expression(const char* symbol) : kind_(Kind::kSymbol), symbol_(symbol) {}          // NOLINT: reads as a name
+  Expression(int64_t value = 0) : value_(value) {}                           // NOLINT: reads as a number
+  Expression(int value) : value_(value) {}                                   // NOLINT
+  Expression(const char* symbol) : kind_(Kind::kSymbol), symbol_(symbol) {}  // NOLINT: reads as a name
   Expression(std::string symbol) : kind_(Kind::kSymbol), symbol_(std::move(symbol)) {}  // NOLINT
   Expression(Kind kind, std::vector<Expression> operands) : kind_(kind), operands_(std::move(operands)) {}
 

@@ -1,5 +1,6 @@
-// Parses a program's JSON header, which may come from anywhere: nesting, the keys of an object and doubled keys are
-// checked while it is read. (The library copies deep values recursively, and looks for keys one by one.)
+// Parses a program's JSON header, which may come from anywhere: nesting, the keys of an object and doubled
+// keys are checked while it is read. (The library copies deep values recursively, and looks for keys one by
+// one.)
 #pragma once
 
 #include <algorithm>
@@ -75,8 +76,8 @@ class HeaderJson : public nlohmann::json_sax<nlohmann::ordered_json> {
   }
 
   Json root_;
-  Json* next_ = nullptr;      // the value of the key just read
-  std::vector<Json*> open_;   // containers around the place being read; none grows while one inside it is open
+  Json* next_ = nullptr;     // the value of the key just read
+  std::vector<Json*> open_;  // containers around the place being read; none grows while one inside it is open
   std::string problem_;
 };
 

@@ -2,7 +2,8 @@
 //   reset_encode_prefill(source_tokens, source_lengths, slots, prompt_tokens, prompt_lengths, target_limits)
 //       -> tokens, scores, finished       clears the slots, encodes, fills their caches, decodes the prompts
 //   decode(slots) -> tokens, scores, finished                                  one greedy step for each slot
-//   release(slots)                                                             ends slots, gives back their cache blocks
+//   release(slots)                                                             ends slots, gives back their
+//   cache blocks
 // Sources are ragged: row after row, without padding. docs/program-format.md describes the methods' operands.
 #pragma once
 
@@ -21,10 +22,13 @@ inline constexpr char kBatchTokens[] = "batch_tokens";
 inline constexpr char kCacheBlocks[] = "cache_blocks";
 
 struct MarianBuildOptions {
-  bool output_logits = false;  // both decoding methods also give `logits` f32[rows, vocabulary]: for comparisons
+  bool output_logits =
+      false;  // both decoding methods also give `logits` f32[rows, vocabulary]: for comparisons
 };
 
-// Adds methods, state, constants and metadata of the model to `exporter`. Errors: those of reading the checkpoint.
-Status build_marian(const MarianCheckpoint& checkpoint, const MarianBuildOptions& options, MultiEntryPointExporter& exporter);
+// Adds methods, state, constants and metadata of the model to `exporter`. Errors: those of reading the
+// checkpoint.
+Status build_marian(const MarianCheckpoint& checkpoint, const MarianBuildOptions& options,
+                    MultiEntryPointExporter& exporter);
 
 }  // namespace duet::model

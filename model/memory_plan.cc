@@ -13,7 +13,8 @@ uint64_t aligned(uint64_t bytes) {
 }
 
 // A tensor at its largest size, without memory.
-TensorView largest_view(const ProgramDefinition& definition, const TensorSpec& spec, std::span<const int64_t> symbols) {
+TensorView largest_view(const ProgramDefinition& definition, const TensorSpec& spec,
+                        std::span<const int64_t> symbols) {
   TensorView view;
   view.dtype = spec.dtype;
   view.rank = static_cast<int>(spec.shape.size());
@@ -21,7 +22,8 @@ TensorView largest_view(const ProgramDefinition& definition, const TensorSpec& s
     const Dim& dim = spec.shape[static_cast<size_t>(i)];
     view.dims[i] = dim.value();
     if (dim.kind() == Expression::Kind::kSymbol)
-      view.dims[i] = symbols[static_cast<size_t>(definition.find_symbol(dim.symbol()) - definition.symbols.data())];
+      view.dims[i] =
+          symbols[static_cast<size_t>(definition.find_symbol(dim.symbol()) - definition.symbols.data())];
   }
   return view;
 }
@@ -74,7 +76,8 @@ class MethodPlanner {
     for (int step = 0; step < plan_.steps; ++step) {
       const Operation& operation = method_.operations[static_cast<size_t>(step)];
       int reusable = operation.op->reusable_input();
-      if (reusable < 0 || reusable >= static_cast<int>(operation.inputs.size()) || operation.outputs.empty()) continue;
+      if (reusable < 0 || reusable >= static_cast<int>(operation.inputs.size()) || operation.outputs.empty())
+        continue;
       ValueRef operand = operation.inputs[static_cast<size_t>(reusable)];
       if (operand.space != ValueRef::Space::kValue) continue;
       if (std::count(operation.inputs.begin(), operation.inputs.end(), operand) != 1) continue;
@@ -104,12 +107,13 @@ class MethodPlanner {
     plan_.naive_bytes = arena.naive_bytes;
     plan_.lower_bound_bytes = arena.lower_bound_bytes;
     for (size_t i = 0; i < lives_.size(); ++i)
-      if (!lives_[i].io) plan_.values[i] = {memory::ArenaId::kWorkspace, arena.offsets[request_of[group_[i]]]};
+      if (!lives_[i].io)
+        plan_.values[i] = {memory::ArenaId::kWorkspace, arena.offsets[request_of[group_[i]]]};
     for (size_t request : scratch_request) plan_.scratch.push_back(arena.offsets[request]);
     for (size_t i = 0; i < requests.size(); ++i)
       if (requests[i].bytes > 0)
-        plan_.buffers.push_back({requests[i].name, memory::ArenaId::kWorkspace, arena.offsets[i], requests[i].bytes,
-                                 requests[i].first, requests[i].last});
+        plan_.buffers.push_back({requests[i].name, memory::ArenaId::kWorkspace, arena.offsets[i],
+                                 requests[i].bytes, requests[i].first, requests[i].last});
     return {};
   }
 
@@ -129,10 +133,11 @@ class MethodPlanner {
     for (size_t i = 0; i < lives_.size(); ++i) {
       if (!lives_[i].io) continue;
       plan_.values[i] = {memory::ArenaId::kIo, plan_.io_bytes};
-      plan_.buffers.push_back({method_.values[i].name, memory::ArenaId::kIo, plan_.io_bytes, lives_[i].bytes, 0,
-                               std::max(0, plan_.steps - 1)});
+      plan_.buffers.push_back({method_.values[i].name, memory::ArenaId::kIo, plan_.io_bytes, lives_[i].bytes,
+                               0, std::max(0, plan_.steps - 1)});
       if (__builtin_add_overflow(plan_.io_bytes, aligned(lives_[i].bytes), &plan_.io_bytes))
-        return failure(ErrorCode::kBadInput, "method {}: the sizes of its inputs and outputs overflow", method_.name);
+        return failure(ErrorCode::kBadInput, "method {}: the sizes of its inputs and outputs overflow",
+                       method_.name);
     }
     return {};
   }
@@ -142,15 +147,16 @@ class MethodPlanner {
     auto mark = [&](ValueRef ref) {
       if (ref.space == ValueRef::Space::kShared) used[ref.index] = true;
     };
-    for (const Operation& operation : method_.operations) std::for_each(operation.inputs.begin(), operation.inputs.end(), mark);
+    for (const Operation& operation : method_.operations)
+      std::for_each(operation.inputs.begin(), operation.inputs.end(), mark);
     for (const MethodOutput& output : method_.outputs) mark(output.value);
     for (size_t i = 0; i < used.size(); ++i) {
       if (!used[i]) continue;
       uint64_t end = i + 1 < used.size() ? memory_.shared_offsets[i + 1] : memory_.shared_bytes;
       uint64_t bytes = *tensor_bytes(definition_, definition_.shared[i], memory_.symbols);
       plan_.shared_bytes += end - memory_.shared_offsets[i];
-      plan_.buffers.push_back({definition_.shared[i].name, memory::ArenaId::kShared, memory_.shared_offsets[i], bytes, 0,
-                               std::max(0, plan_.steps - 1)});
+      plan_.buffers.push_back({definition_.shared[i].name, memory::ArenaId::kShared,
+                               memory_.shared_offsets[i], bytes, 0, std::max(0, plan_.steps - 1)});
     }
   }
 

@@ -1,8 +1,9 @@
-// Where every tensor of every method lies: plan_memory() takes the lifetimes of a program's values under a session's
-// limits and places them.
+// Where every tensor of every method lies: plan_memory() takes the lifetimes of a program's values under a
+// session's limits and places them.
 //  - Inputs and outputs of a method lie in the io arena for the whole call; methods overlay each other.
 //  - Shared buffers have one place in the shared arena, the same for all methods.
-//  - Everything else, kernel scratch included, lies in the workspace, which all methods overlay. A result that may be
+//  - Everything else, kernel scratch included, lies in the workspace, which all methods overlay. A result
+//  that may be
 //    computed in place takes over its operand's memory: the two count as one buffer.
 #pragma once
 
@@ -37,10 +38,10 @@ struct MethodPlan {
   uint64_t naive_bytes = 0;        // sum of all buffers
   uint64_t lower_bound_bytes = 0;  // most bytes live in one step
   uint64_t io_bytes = 0;
-  uint64_t shared_bytes = 0;         // of the shared buffers that the method uses
-  std::vector<BufferPlan> buffers;   // workspace, then io, then shared
-  std::vector<Place> values;         // per value of the method
-  std::vector<uint64_t> scratch;     // per operator: offset in the workspace
+  uint64_t shared_bytes = 0;        // of the shared buffers that the method uses
+  std::vector<BufferPlan> buffers;  // workspace, then io, then shared
+  std::vector<Place> values;        // per value of the method
+  std::vector<uint64_t> scratch;    // per operator: offset in the workspace
 };
 
 struct MemoryPlan {

@@ -18,7 +18,8 @@ Primitives::Value ReferencePrimitives::input(const TensorView& view) {
   auto n = static_cast<size_t>(view.elements());
   std::vector<float> data(n);
   for (size_t i = 0; i < n; ++i)
-    data[i] = view.dtype == DType::kF32 ? view.as<const float>()[i] : static_cast<float>(view.as<const int32_t>()[i]);
+    data[i] = view.dtype == DType::kF32 ? view.as<const float>()[i]
+                                        : static_cast<float>(view.as<const int32_t>()[i]);
   return keep({view.dims, view.dims + view.rank}, std::move(data));
 }
 
@@ -28,7 +29,8 @@ Primitives::Value ReferencePrimitives::input_panels(const TensorView& view) {
   const float* panels = view.as<const float>();
   for (int64_t i = 0; i < n; ++i)
     for (int64_t j = 0; j < k; ++j)
-      data[static_cast<size_t>(i * k + j)] = panels[(i / kPanelWidth * k + j) * kPanelWidth + i % kPanelWidth];
+      data[static_cast<size_t>(i * k + j)] =
+          panels[(i / kPanelWidth * k + j) * kPanelWidth + i % kPanelWidth];
   return keep({n, k}, std::move(data));
 }
 
@@ -47,7 +49,8 @@ Primitives::Value ReferencePrimitives::matmul(Value a, Value b) {
       const float* weights = y.data.data() + j * n;
       for (int64_t c = 0; c < n; ++c) row[static_cast<size_t>(c)] += value * weights[c];
     }
-    std::transform(row.begin(), row.end(), out.begin() + i * n, [](double v) { return static_cast<float>(v); });
+    std::transform(row.begin(), row.end(), out.begin() + i * n,
+                   [](double v) { return static_cast<float>(v); });
   }
   return keep({m, n}, std::move(out));
 }
@@ -70,8 +73,8 @@ Primitives::Value ReferencePrimitives::zip(Value a, Value b, F f) {
   std::vector<float> out(x.data.size());
   for (int64_t i = 0; i < size; ++i) {
     int64_t j = other == size ? i : other == 1 ? 0 : column ? i / columns : i % columns;
-    out[static_cast<size_t>(i)] = static_cast<float>(
-        f(static_cast<double>(x.data[static_cast<size_t>(i)]), static_cast<double>(y.data[static_cast<size_t>(j)])));
+    out[static_cast<size_t>(i)] = static_cast<float>(f(static_cast<double>(x.data[static_cast<size_t>(i)]),
+                                                       static_cast<double>(y.data[static_cast<size_t>(j)])));
   }
   return keep(x.dims, std::move(out));
 }
@@ -83,7 +86,8 @@ Primitives::Value ReferencePrimitives::fold_columns(Value a, double start, F f) 
   std::vector<float> out(static_cast<size_t>(rows));
   for (int64_t i = 0; i < rows; ++i) {
     double total = start;
-    for (int64_t j = 0; j < columns; ++j) total = f(total, static_cast<double>(x.data[static_cast<size_t>(i * columns + j)]));
+    for (int64_t j = 0; j < columns; ++j)
+      total = f(total, static_cast<double>(x.data[static_cast<size_t>(i * columns + j)]));
     out[static_cast<size_t>(i)] = static_cast<float>(total);
   }
   return keep({rows, 1}, std::move(out));
@@ -108,7 +112,8 @@ Primitives::Value ReferencePrimitives::maximum(Value a, float floor) {
   return map(a, [floor](double x) { return std::max(x, static_cast<double>(floor)); });
 }
 Primitives::Value ReferencePrimitives::max_columns(Value a) {
-  return fold_columns(a, -std::numeric_limits<double>::infinity(), [](double t, double x) { return std::max(t, x); });
+  return fold_columns(a, -std::numeric_limits<double>::infinity(),
+                      [](double t, double x) { return std::max(t, x); });
 }
 Primitives::Value ReferencePrimitives::sum_columns(Value a) {
   return fold_columns(a, 0, [](double t, double x) { return t + x; });
@@ -139,7 +144,8 @@ Primitives::Value ReferencePrimitives::concat(std::span<const Value> parts, int 
   for (int64_t group = 0; group < groups; ++group) {
     for (Value part : parts) {
       auto width = static_cast<int64_t>(at(part).data.size()) / groups;
-      out.insert(out.end(), at(part).data.begin() + group * width, at(part).data.begin() + (group + 1) * width);
+      out.insert(out.end(), at(part).data.begin() + group * width,
+                 at(part).data.begin() + (group + 1) * width);
     }
   }
   return keep(std::move(dims), std::move(out));
@@ -163,7 +169,8 @@ Primitives::Value ReferencePrimitives::transpose(Value a) {
   int64_t m = x.dims[0], n = x.dims[1];
   std::vector<float> out(x.data.size());
   for (int64_t i = 0; i < m; ++i)
-    for (int64_t j = 0; j < n; ++j) out[static_cast<size_t>(j * m + i)] = x.data[static_cast<size_t>(i * n + j)];
+    for (int64_t j = 0; j < n; ++j)
+      out[static_cast<size_t>(j * m + i)] = x.data[static_cast<size_t>(i * n + j)];
   return keep({n, m}, std::move(out));
 }
 

@@ -33,13 +33,13 @@ class Primitives {
   virtual Value exp(Value a) = 0;
   virtual Value erf(Value a) = 0;
   virtual Value rsqrt(Value a) = 0;
-  virtual Value maximum(Value a, float floor) = 0;                 // elementwise max with a number
-  virtual Value max_columns(Value a) = 0;                          // [m, n] -> [m, 1]
-  virtual Value sum_columns(Value a) = 0;                          // [m, n] -> [m, 1]
+  virtual Value maximum(Value a, float floor) = 0;  // elementwise max with a number
+  virtual Value max_columns(Value a) = 0;           // [m, n] -> [m, 1]
+  virtual Value sum_columns(Value a) = 0;           // [m, n] -> [m, 1]
   virtual Value slice(Value a, int axis, int64_t begin, int64_t end) = 0;
   virtual Value concat(std::span<const Value> parts, int axis) = 0;
   virtual Value gather(Value table, std::span<const int32_t> rows) = 0;  // rows of [n, ...]
-  virtual Value transpose(Value a) = 0;                            // [m, n] -> [n, m]
+  virtual Value transpose(Value a) = 0;                                  // [m, n] -> [n, m]
 
   // Gives a value the name that the original's layer has: "model.decoder.layers.0.fc1".
   virtual void name(Value a, const std::string& name) = 0;
@@ -64,7 +64,8 @@ class Primitives {
 // Computes at once, in double between a value's loads and stores of f32: the reference path.
 class ReferencePrimitives : public Primitives {
  public:
-  using Observer = std::function<void(const std::string& name, std::span<const int64_t> dims, std::span<const float>)>;
+  using Observer =
+      std::function<void(const std::string& name, std::span<const int64_t> dims, std::span<const float>)>;
   explicit ReferencePrimitives(Observer observer = nullptr) : observer_(std::move(observer)) {}
 
   Value input(const TensorView& view) override;

@@ -5,8 +5,8 @@
 namespace duet::model {
 namespace {
 
-// Also the limit of what a tensor would take if its empty dimensions were 1: sums and products of sizes that kernels
-// compute then fit 64 bits.
+// Also the limit of what a tensor would take if its empty dimensions were 1: sums and products of sizes that
+// kernels compute then fit 64 bits.
 constexpr uint64_t kMostTensorBytes = uint64_t{1} << 56;
 
 template <class T>
@@ -45,9 +45,12 @@ std::optional<uint64_t> constant_bytes(const TensorSpec& spec, Layout layout) {
 
 const TensorSpec& ProgramDefinition::spec(const Method& method, ValueRef ref) const {
   switch (ref.space) {
-    case ValueRef::Space::kConstant: return constants[ref.index];
-    case ValueRef::Space::kShared: return shared[ref.index];
-    default: return method.values[ref.index];
+    case ValueRef::Space::kConstant:
+      return constants[ref.index];
+    case ValueRef::Space::kShared:
+      return shared[ref.index];
+    default:
+      return method.values[ref.index];
   }
 }
 
@@ -64,7 +67,9 @@ const Symbol* ProgramDefinition::find_symbol(std::string_view name) const {
 std::optional<uint32_t> ProgramDefinition::find_constant(std::string_view name) const {
   return find_named(constants, name);
 }
-std::optional<uint32_t> ProgramDefinition::find_shared(std::string_view name) const { return find_named(shared, name); }
+std::optional<uint32_t> ProgramDefinition::find_shared(std::string_view name) const {
+  return find_named(shared, name);
+}
 
 std::span<const std::byte> Program::section(const std::string& name) const {
   auto found = definition_.sections.find(name);
@@ -97,7 +102,9 @@ Result<std::vector<int64_t>> resolve_symbols(const ProgramDefinition& definition
     }
     DUET_ASSIGN(int64_t min, symbol.min.evaluate(lookup));
     DUET_ASSIGN(int64_t max, symbol.max.evaluate(lookup));
-    if (min < 0) return failure(ErrorCode::kBadInput, "symbol {} may be as small as {}, expected 0 or more", symbol.name, min);
+    if (min < 0)
+      return failure(ErrorCode::kBadInput, "symbol {} may be as small as {}, expected 0 or more", symbol.name,
+                     min);
     int64_t value = max;
     if (symbol.kind == Symbol::Kind::kLimit) {
       auto asked = limits.find(symbol.name);
@@ -133,13 +140,16 @@ Result<uint64_t> tensor_bytes(const ProgramDefinition& definition, const TensorS
     int64_t size = dim.value();
     if (dim.kind() == Expression::Kind::kSymbol) {
       auto index = find_named(definition.symbols, dim.symbol());
-      if (!index) return failure(ErrorCode::kBadInput, "tensor {}: unknown symbol {}", spec.name, dim.symbol());
+      if (!index)
+        return failure(ErrorCode::kBadInput, "tensor {}: unknown symbol {}", spec.name, dim.symbol());
       size = symbol_values[*index];
     }
     empty = empty || size == 0;
-    if (size < 0 || __builtin_mul_overflow(bytes, static_cast<uint64_t>(std::max<int64_t>(size, 1)), &bytes) ||
+    if (size < 0 ||
+        __builtin_mul_overflow(bytes, static_cast<uint64_t>(std::max<int64_t>(size, 1)), &bytes) ||
         bytes > kMostTensorBytes)
-      return failure(ErrorCode::kBadInput, "tensor {}: the size of {} overflows", spec.name, shape_text(spec.shape));
+      return failure(ErrorCode::kBadInput, "tensor {}: the size of {} overflows", spec.name,
+                     shape_text(spec.shape));
   }
   return empty ? 0 : bytes;
 }

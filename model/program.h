@@ -1,5 +1,6 @@
-// A program as data: symbols, constants, shared buffers and methods, the same whether it was just built by the
-// exporter or opened from a file. Immutable once checked; any number of sessions in any thread may share one.
+// A program as data: symbols, constants, shared buffers and methods, the same whether it was just built by
+// the exporter or opened from a file. Immutable once checked; any number of sessions in any thread may share
+// one.
 //
 // Invariants after check_program():
 //  1. Names of symbols, constants + shared buffers, methods, and of the values of a method are unique.
@@ -29,7 +30,8 @@ namespace duet::model {
 class Operator;
 
 inline constexpr uint32_t kProgramVersion = 1;
-inline constexpr int64_t kPanelWidth = 16;  // outputs per weight panel: one AVX-512 register, two of AVX2, four of NEON
+inline constexpr int64_t kPanelWidth =
+    16;  // outputs per weight panel: one AVX-512 register, two of AVX2, four of NEON
 
 using Dim = Expression;  // kInteger or kSymbol only
 using Shape = std::vector<Dim>;
@@ -69,7 +71,8 @@ struct Constant : TensorSpec {
 std::optional<uint64_t> constant_bytes(const TensorSpec& spec, Layout layout);
 
 struct SharedBuffer : TensorSpec {
-  std::optional<double> initial;  // written to every element by et_module_init; without it the buffer starts as zeros
+  std::optional<double>
+      initial;  // written to every element by et_module_init; without it the buffer starts as zeros
 };
 
 // What the elements of an integer input must satisfy; checked before a call changes anything.
@@ -113,12 +116,14 @@ struct Method {
 };
 
 struct ProgramDefinition {
-  nlohmann::ordered_json metadata = nlohmann::ordered_json::object();  // model facts; the runner gives them meaning
+  nlohmann::ordered_json metadata =
+      nlohmann::ordered_json::object();  // model facts; the runner gives them meaning
   std::vector<Symbol> symbols;
   std::vector<Constant> constants;
   std::vector<SharedBuffer> shared;
   std::vector<Method> methods;
-  std::map<std::string, std::span<const std::byte>> sections;  // binary tables: vocabularies, SentencePiece models
+  std::map<std::string, std::span<const std::byte>>
+      sections;  // binary tables: vocabularies, SentencePiece models
 
   const TensorSpec& spec(const Method& method, ValueRef ref) const;
   const Method* find_method(std::string_view name) const;
@@ -127,7 +132,8 @@ struct ProgramDefinition {
   std::optional<uint32_t> find_shared(std::string_view name) const;
 };
 
-// Fills in Operation::op and proves the invariants above. Errors: kBadInput naming method, operator and tensor.
+// Fills in Operation::op and proves the invariants above. Errors: kBadInput naming method, operator and
+// tensor.
 Status check_program(ProgramDefinition& definition);
 
 // Writes `path` as PATH.part and renames it, so that no half-written program is ever found under `path`.

@@ -14,6 +14,8 @@ inline constexpr uint64_t aligned(uint64_t offset) {
   return (offset + kSectionAlignment - 1) / kSectionAlignment * kSectionAlignment;
 }
 // Where the data begin that offsets in the JSON header count from.
-inline constexpr uint64_t data_start(uint64_t header_bytes) { return aligned(kFixedHeaderBytes + header_bytes); }
+inline constexpr uint64_t data_start(uint64_t header_bytes) {
+  return aligned(kFixedHeaderBytes + header_bytes);
+}
 
 }  // namespace duet::model

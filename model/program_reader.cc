@@ -15,11 +15,12 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// A JSON value and the way to it ("methods[1].operators[7].kind"), for messages. The first problem is kept; after it,
-// accessors give harmless defaults, so that reading code needs no branches.
+// A JSON value and the way to it ("methods[1].operators[7].kind"), for messages. The first problem is kept;
+// after it, accessors give harmless defaults, so that reading code needs no branches.
 class Field {
  public:
-  Field(const Json* json, std::string path, std::string* problem) : json_(json), path_(std::move(path)), problem_(problem) {}
+  Field(const Json* json, std::string path, std::string* problem)
+      : json_(json), path_(std::move(path)), problem_(problem) {}
 
   void report(const std::string& what) const {
     if (problem_->empty()) *problem_ = path_ + ": " + what;
@@ -39,7 +40,8 @@ class Field {
       report("expected a list");
       return fields;
     }
-    for (size_t i = 0; i < json_->size(); ++i) fields.push_back({&(*json_)[i], fmt::format("{}[{}]", path_, i), problem_});
+    for (size_t i = 0; i < json_->size(); ++i)
+      fields.push_back({&(*json_)[i], fmt::format("{}[{}]", path_, i), problem_});
     return fields;
   }
   std::string text() const {
@@ -110,12 +112,14 @@ class Reader {
     definition_.metadata = root_["metadata"].is_null() ? Json::object() : *root_["metadata"].json();
     if (!definition_.metadata.is_object()) root_["metadata"].report("expected an object");
     for (const Field& field : root_["symbols"].items()) read_symbol(field);
-    if (definition_.symbols.size() > kMostSymbols) root_["symbols"].report(fmt::format("more than {}", kMostSymbols));
+    if (definition_.symbols.size() > kMostSymbols)
+      root_["symbols"].report(fmt::format("more than {}", kMostSymbols));
     for (const Field& field : root_["shared"].items()) {
       SharedBuffer buffer;
       read_tensor(field, buffer);
       if (field.has("initial")) buffer.initial = field["initial"].number();
-      define(field, buffer.name, {ValueRef::Space::kShared, static_cast<uint32_t>(definition_.shared.size())});
+      define(field, buffer.name,
+             {ValueRef::Space::kShared, static_cast<uint32_t>(definition_.shared.size())});
       definition_.shared.push_back(std::move(buffer));
     }
     for (const Field& field : root_["constants"].items()) read_constant(field);
@@ -153,10 +157,12 @@ class Reader {
 
   std::span<const std::byte> read_range(const Field& field) {
     uint64_t offset = field["offset"].count(), bytes = field["bytes"].count();
-    if (offset % kSectionAlignment != 0) field["offset"].report(fmt::format("{} is not a multiple of {}", offset, kSectionAlignment));
+    if (offset % kSectionAlignment != 0)
+      field["offset"].report(fmt::format("{} is not a multiple of {}", offset, kSectionAlignment));
     if (offset > data_.size() || bytes > data_.size() - offset)
-      field.report(fmt::format("bytes {} to {}+{} lie outside the file, which has {} bytes of data (is it cut short?)", offset,
-                               offset, bytes, data_.size()));
+      field.report(
+          fmt::format("bytes {} to {}+{} lie outside the file, which has {} bytes of data (is it cut short?)",
+                      offset, offset, bytes, data_.size()));
     return field.failed() ? std::span<const std::byte>() : data_.subspan(offset, bytes);
   }
 
@@ -183,9 +189,11 @@ class Reader {
     constant.checksum = read_checksum(field);
     auto expected = constant_bytes(constant, constant.layout);
     if (!expected || *expected != constant.data.size())
-      field["bytes"].report(fmt::format("{} bytes for {} {}, expected {}", constant.data.size(), dtype_name(constant.dtype),
-                                        shape_text(constant.shape), expected ? std::to_string(*expected) : "a fixed shape"));
-    define(field, constant.name, {ValueRef::Space::kConstant, static_cast<uint32_t>(definition_.constants.size())});
+      field["bytes"].report(fmt::format("{} bytes for {} {}, expected {}", constant.data.size(),
+                                        dtype_name(constant.dtype), shape_text(constant.shape),
+                                        expected ? std::to_string(*expected) : "a fixed shape"));
+    define(field, constant.name,
+           {ValueRef::Space::kConstant, static_cast<uint32_t>(definition_.constants.size())});
     definition_.constants.push_back(std::move(constant));
   }
 
@@ -194,8 +202,10 @@ class Reader {
     auto bytes = read_range(field);
     uint64_t checksum = read_checksum(field);
     if (!field.failed() && XXH3_64bits(bytes.data(), bytes.size()) != checksum)
-      field["checksum"].report(fmt::format("section \"{}\" is damaged: its bytes do not have the checksum", name));
-    if (!definition_.sections.emplace(name, bytes).second) field.report(fmt::format("section \"{}\" stands twice", name));
+      field["checksum"].report(
+          fmt::format("section \"{}\" is damaged: its bytes do not have the checksum", name));
+    if (!definition_.sections.emplace(name, bytes).second)
+      field.report(fmt::format("section \"{}\" stands twice", name));
   }
 
   void read_input(const Field& field, Method& method) {
@@ -210,9 +220,11 @@ class Reader {
     method.inputs.push_back(std::move(input));
   }
 
-  std::vector<ValueRef> read_refs(const Field& field, const std::unordered_map<std::string, ValueRef>& locals) {
+  std::vector<ValueRef> read_refs(const Field& field,
+                                  const std::unordered_map<std::string, ValueRef>& locals) {
     std::vector<ValueRef> refs;
-    for (const Field& item : field.items()) refs.push_back(item.is_null() ? ValueRef() : resolve(item, locals));
+    for (const Field& item : field.items())
+      refs.push_back(item.is_null() ? ValueRef() : resolve(item, locals));
     return refs;
   }
 
@@ -235,7 +247,8 @@ class Reader {
     }
     std::unordered_map<std::string, ValueRef> locals;
     for (size_t i = 0; i < method.values.size(); ++i)
-      if (!locals.emplace(method.values[i].name, ValueRef{ValueRef::Space::kValue, static_cast<uint32_t>(i)}).second)
+      if (!locals.emplace(method.values[i].name, ValueRef{ValueRef::Space::kValue, static_cast<uint32_t>(i)})
+               .second)
         field.report(fmt::format("value \"{}\" is defined twice", method.values[i].name));
     for (const Field& output : field["outputs"].items())
       method.outputs.push_back({output["name"].name(), resolve(output["value"], locals)});
@@ -257,8 +270,10 @@ class Reader {
     for (const auto& [name, value] : field.json()->items()) {
       if (too_large(value) || (value.is_array() && std::any_of(value.begin(), value.end(), too_large)))
         return field.report(fmt::format("attribute \"{}\" is too large", name));
-      bool whole = value.is_array() && std::all_of(value.begin(), value.end(), [](const Json& v) { return v.is_number_integer(); });
-      bool texts = value.is_array() && std::all_of(value.begin(), value.end(), [](const Json& v) { return v.is_string(); });
+      bool whole = value.is_array() && std::all_of(value.begin(), value.end(),
+                                                   [](const Json& v) { return v.is_number_integer(); });
+      bool texts = value.is_array() &&
+                   std::all_of(value.begin(), value.end(), [](const Json& v) { return v.is_string(); });
       if (value.is_number_integer())
         attributes[name] = value.get<int64_t>();
       else if (value.is_number())
@@ -270,7 +285,8 @@ class Reader {
       else if (texts)
         attributes[name] = value.get<std::vector<std::string>>();
       else
-        field.report(fmt::format("attribute \"{}\": expected a number, a string or a list of one of them", name));
+        field.report(
+            fmt::format("attribute \"{}\": expected a number, a string or a list of one of them", name));
     }
   }
 
@@ -283,18 +299,21 @@ class Reader {
 
 Result<ProgramDefinition> parse_program(std::span<const std::byte> file) {
   if (file.size() < kFixedHeaderBytes || std::memcmp(file.data(), kProgramMagic, sizeof kProgramMagic) != 0)
-    return failure(ErrorCode::kBadInput, "not a Duet program: it does not begin with \"DUET\" "
+    return failure(ErrorCode::kBadInput,
+                   "not a Duet program: it does not begin with \"DUET\" "
                    "(make one from a model directory with `duet convert DIR -o FILE`)");
   uint32_t version = 0;
   uint64_t header_bytes = 0;
   std::memcpy(&version, file.data() + 4, sizeof version);
   std::memcpy(&header_bytes, file.data() + 8, sizeof header_bytes);
   if (version != kProgramVersion)
-    return failure(ErrorCode::kBadInput, "program version {}, this Duet reads version {}: convert the model again", version,
+    return failure(ErrorCode::kBadInput,
+                   "program version {}, this Duet reads version {}: convert the model again", version,
                    kProgramVersion);
   if (header_bytes > kMaxHeaderBytes || header_bytes > file.size() - kFixedHeaderBytes)
-    return failure(ErrorCode::kBadInput, "header of {} bytes in a file of {} bytes: the file is cut short or damaged",
-                   header_bytes, file.size());
+    return failure(ErrorCode::kBadInput,
+                   "header of {} bytes in a file of {} bytes: the file is cut short or damaged", header_bytes,
+                   file.size());
   const char* text = reinterpret_cast<const char*>(file.data()) + kFixedHeaderBytes;
   DUET_ASSIGN(Json json, HeaderJson::parse({text, header_bytes}));
   uint64_t start = std::min<uint64_t>(data_start(header_bytes), file.size());

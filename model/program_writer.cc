@@ -36,7 +36,9 @@ Json symbol_json(const Symbol& symbol) {
       json["kind"] = "derived";
       json["value"] = symbol.value.to_json();
       break;
-    case Symbol::Kind::kDynamic: json["kind"] = "dynamic"; break;
+    case Symbol::Kind::kDynamic:
+      json["kind"] = "dynamic";
+      break;
   }
   if (symbol.kind != Symbol::Kind::kDerived) {
     json["min"] = symbol.min.to_json();
@@ -64,14 +66,19 @@ Json refs_json(const ProgramDefinition& definition, const Method& method, const 
 }
 
 Json method_json(const ProgramDefinition& definition, const Method& method) {
-  Json json = {{"name", method.name}, {"inputs", Json::array()}, {"outputs", Json::array()},
-               {"values", Json::array()}, {"operators", Json::array()}};
+  Json json = {{"name", method.name},
+               {"inputs", Json::array()},
+               {"outputs", Json::array()},
+               {"values", Json::array()},
+               {"operators", Json::array()}};
   for (const InputSpec& input : method.inputs) json["inputs"].push_back(input_json(input));
   for (const MethodOutput& output : method.outputs)
     json["outputs"].push_back({{"name", output.name}, {"value", definition.spec(method, output.value).name}});
-  for (size_t i = method.inputs.size(); i < method.values.size(); ++i) json["values"].push_back(tensor_json(method.values[i]));
+  for (size_t i = method.inputs.size(); i < method.values.size(); ++i)
+    json["values"].push_back(tensor_json(method.values[i]));
   for (const Operation& operation : method.operations) {
-    Json entry = {{"kind", operation.kind}, {"name", operation.name},
+    Json entry = {{"kind", operation.kind},
+                  {"name", operation.name},
                   {"inputs", refs_json(definition, method, operation.inputs)},
                   {"outputs", refs_json(definition, method, operation.outputs)}};
     for (const auto& [name, value] : operation.attributes)
@@ -81,7 +88,9 @@ Json method_json(const ProgramDefinition& definition, const Method& method) {
   return json;
 }
 
-std::string checksum_text(std::span<const std::byte> data) { return fmt::format("{:016x}", XXH3_64bits(data.data(), data.size())); }
+std::string checksum_text(std::span<const std::byte> data) {
+  return fmt::format("{:016x}", XXH3_64bits(data.data(), data.size()));
+}
 
 // The JSON header, and the data in file order.
 Json header_json(const ProgramDefinition& definition, std::vector<std::span<const std::byte>>& data) {
@@ -93,8 +102,9 @@ Json header_json(const ProgramDefinition& definition, std::vector<std::span<cons
     data.push_back(bytes);
     offset = aligned(offset + bytes.size());
   };
-  Json json = {{"producer", "duet " DUET_VERSION}, {"metadata", definition.metadata}, {"symbols", Json::array()},
-               {"methods", Json::array()}, {"shared", Json::array()}, {"sections", Json::array()},
+  Json json = {{"producer", "duet " DUET_VERSION}, {"metadata", definition.metadata},
+               {"symbols", Json::array()},         {"methods", Json::array()},
+               {"shared", Json::array()},          {"sections", Json::array()},
                {"constants", Json::array()}};
   for (const Symbol& symbol : definition.symbols) json["symbols"].push_back(symbol_json(symbol));
   for (const Method& method : definition.methods) json["methods"].push_back(method_json(definition, method));
@@ -170,10 +180,12 @@ Status write_program(const ProgramDefinition& definition, const std::string& pat
   if (::stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode))
     return failure(ErrorCode::kIo, "{}: is no regular file; a program is written to a file of its own", path);
   std::vector<std::span<const std::byte>> data;
-  std::string header = header_json(definition, data).dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  std::string header =
+      header_json(definition, data).dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
   uint64_t header_bytes = header.size();
   if (header_bytes > kMaxHeaderBytes)
-    return failure(ErrorCode::kBadInput, "{}: a header of {} bytes, expected at most {}", path, header_bytes, kMaxHeaderBytes);
+    return failure(ErrorCode::kBadInput, "{}: a header of {} bytes, expected at most {}", path, header_bytes,
+                   kMaxHeaderBytes);
   OutputFile file(path + ".part");
   DUET_TRY(file.create());
   DUET_TRY(file.write(kProgramMagic, sizeof kProgramMagic));

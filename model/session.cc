@@ -13,7 +13,8 @@
 namespace duet::model {
 namespace {
 
-// Rounding to nearest, no flushing of subnormal numbers, whatever the caller's thread had set: for invariant 1 of results.
+// Rounding to nearest, no flushing of subnormal numbers, whatever the caller's thread had set: for invariant
+// 1 of results.
 class FloatingPointMode {
  public:
 #if defined(__x86_64__)
@@ -43,13 +44,15 @@ std::string dims_text(const TensorView& view) {
 }
 
 uint64_t now_nanoseconds() {
-  return static_cast<uint64_t>(
-      std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count());
+  return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(
+                                   std::chrono::steady_clock::now().time_since_epoch())
+                                   .count());
 }
 
 }  // namespace
 
-Result<std::unique_ptr<Session>> Session::create(std::shared_ptr<const Program> program, const SessionOptions& options) {
+Result<std::unique_ptr<Session>> Session::create(std::shared_ptr<const Program> program,
+                                                 const SessionOptions& options) {
   try {
     if (const char* problem = kernels::forced_isa_problem()) return failure(ErrorCode::kUsage, "{}", problem);
     const ProgramDefinition& definition = program->definition();
@@ -82,7 +85,8 @@ Result<std::unique_ptr<Session>> Session::create(std::shared_ptr<const Program> 
         bounds.max = std::clamp<int64_t>(bounds.max, bounds.min - 1, INT32_MAX);
         bounds.distinct = spec.distinct;
         if (bounds.distinct && bounds.max - bounds.min >= kMostDistinct)
-          return failure(ErrorCode::kUsage, "method {}, input {}: elements from {} to {} are too many to be told apart",
+          return failure(ErrorCode::kUsage,
+                         "method {}, input {}: elements from {} to {} are too many to be told apart",
                          method.name, spec.name, bounds.min, bounds.max);
         if (bounds.distinct) widest = std::max(widest, static_cast<size_t>(bounds.max - bounds.min + 1));
         compiled.bounds.push_back(bounds);
@@ -90,7 +94,8 @@ Result<std::unique_ptr<Session>> Session::create(std::shared_ptr<const Program> 
     }
     session->seen_.resize(widest);
     int init = session->find_method("et_module_init");
-    if (init >= 0 && definition.methods[static_cast<size_t>(init)].inputs.empty()) DUET_TRY(session->execute(init, {}));
+    if (init >= 0 && definition.methods[static_cast<size_t>(init)].inputs.empty())
+      DUET_TRY(session->execute(init, {}));
     return session;
   } catch (const std::bad_alloc&) {
     return failure(ErrorCode::kOutOfMemory, "out of memory while making a session");
@@ -99,8 +104,12 @@ Result<std::unique_ptr<Session>> Session::create(std::shared_ptr<const Program> 
 
 Session::Session(std::shared_ptr<const Program> program, MemoryPlan plan, memory::SharedMemoryManager memory,
                  std::unique_ptr<ThreadTeam> team)
-    : program_(std::move(program)), plan_(std::move(plan)), memory_(std::move(memory)), team_(std::move(team)),
-      symbols_(plan_.symbols), bound_(plan_.symbols.size()) {}
+    : program_(std::move(program)),
+      plan_(std::move(plan)),
+      memory_(std::move(memory)),
+      team_(std::move(team)),
+      symbols_(plan_.symbols),
+      bound_(plan_.symbols.size()) {}
 
 int Session::symbol_index(std::string_view name) const {
   const Symbol* symbol = program_->definition().find_symbol(name);
@@ -127,8 +136,9 @@ TensorView Session::view(const Method& method, const MethodPlan& plan, ValueRef 
   view.rank = static_cast<int>(spec.shape.size());
   for (int i = 0; i < view.rank; ++i) {
     const Dim& dim = spec.shape[static_cast<size_t>(i)];
-    view.dims[i] = dim.kind() == Expression::Kind::kSymbol ? plan_.symbols[static_cast<size_t>(symbol_index(dim.symbol()))]
-                                                           : dim.value();
+    view.dims[i] = dim.kind() == Expression::Kind::kSymbol
+                       ? plan_.symbols[static_cast<size_t>(symbol_index(dim.symbol()))]
+                       : dim.value();
   }
   switch (ref.space) {
     case ValueRef::Space::kConstant:
@@ -138,7 +148,8 @@ TensorView Session::view(const Method& method, const MethodPlan& plan, ValueRef 
     case ValueRef::Space::kShared:
       view.data = memory_.arena(memory::ArenaId::kShared) + plan_.shared_offsets[ref.index];
       break;
-    default: view.data = memory_.arena(plan.values[ref.index].arena) + plan.values[ref.index].offset;
+    default:
+      view.data = memory_.arena(plan.values[ref.index].arena) + plan.values[ref.index].offset;
   }
   return view;
 }
@@ -160,7 +171,8 @@ void Session::compile() {
         if (refs[i].space != ValueRef::Space::kValue) continue;
         const Shape& shape = method.values[refs[i].index].shape;
         for (size_t axis = 0; axis < shape.size(); ++axis) {
-          int symbol = shape[axis].kind() == Expression::Kind::kSymbol ? symbol_index(shape[axis].symbol()) : -1;
+          int symbol =
+              shape[axis].kind() == Expression::Kind::kSymbol ? symbol_index(shape[axis].symbol()) : -1;
           if (symbol >= 0 && definition.symbols[static_cast<size_t>(symbol)].kind == Symbol::Kind::kDynamic)
             compiled.patches.push_back({&operands[i].dims[axis], symbol});
         }
@@ -178,7 +190,8 @@ void Session::compile() {
       const Operation& operation = method.operations[i];
       compiled.steps.push_back({&operation, views(operation.inputs), views(operation.outputs), {}});
       CompiledStep& step = compiled.steps.back();
-      step.step = {step.inputs, step.outputs, memory_.arena(memory::ArenaId::kWorkspace) + plan.scratch[i], operation.name};
+      step.step = {step.inputs, step.outputs, memory_.arena(memory::ArenaId::kWorkspace) + plan.scratch[i],
+                   operation.name};
       patch(step.inputs, operation.inputs);
       patch(step.outputs, operation.outputs);
     }
@@ -187,27 +200,30 @@ void Session::compile() {
 
 Status Session::bind_shape(const InputSpec& spec, const TensorView& given) {
   if (given.dtype != spec.dtype)
-    return failure(ErrorCode::kUsage, "input {} is {}, expected {}", spec.name, dtype_name(given.dtype), dtype_name(spec.dtype));
+    return failure(ErrorCode::kUsage, "input {} is {}, expected {}", spec.name, dtype_name(given.dtype),
+                   dtype_name(spec.dtype));
   if (given.rank != static_cast<int>(spec.shape.size()))
-    return failure(ErrorCode::kUsage, "input {} has shape {}, expected {}", spec.name, dims_text(given), shape_text(spec.shape));
+    return failure(ErrorCode::kUsage, "input {} has shape {}, expected {}", spec.name, dims_text(given),
+                   shape_text(spec.shape));
   for (int axis = 0; axis < given.rank; ++axis) {
     const Dim& dim = spec.shape[static_cast<size_t>(axis)];
     int64_t size = given.dims[axis];
     if (dim.kind() == Expression::Kind::kInteger) {
       if (size == dim.value()) continue;
-      return failure(ErrorCode::kUsage, "input {} has shape {}, expected {}", spec.name, dims_text(given), shape_text(spec.shape));
+      return failure(ErrorCode::kUsage, "input {} has shape {}, expected {}", spec.name, dims_text(given),
+                     shape_text(spec.shape));
     }
     auto symbol = static_cast<size_t>(symbol_index(dim.symbol()));
     bool dynamic = program_->definition().symbols[symbol].kind == Symbol::Kind::kDynamic;
     if (dynamic && !bound_[symbol]) {
       if (size < symbol_min_[symbol] || size > plan_.symbols[symbol])
-        return failure(ErrorCode::kUsage, "input {} has shape {}: {} is {}, expected {} to {}", spec.name, dims_text(given),
-                       dim.symbol(), size, symbol_min_[symbol], plan_.symbols[symbol]);
+        return failure(ErrorCode::kUsage, "input {} has shape {}: {} is {}, expected {} to {}", spec.name,
+                       dims_text(given), dim.symbol(), size, symbol_min_[symbol], plan_.symbols[symbol]);
       symbols_[symbol] = size;
       bound_[symbol] = true;
     } else if (size != symbols_[symbol]) {
-      return failure(ErrorCode::kUsage, "input {} has shape {}: {} is {} here", spec.name, dims_text(given), dim.symbol(),
-                     symbols_[symbol]);
+      return failure(ErrorCode::kUsage, "input {} has shape {}: {} is {} here", spec.name, dims_text(given),
+                     dim.symbol(), symbols_[symbol]);
     }
   }
   return {};
@@ -220,14 +236,16 @@ Status Session::check_values(const InputSpec& spec, const InputBounds& bounds, c
   if (bounds.distinct) std::fill(seen_.begin(), seen_.end(), uint8_t{0});
   for (size_t i = 0; i < values.size(); ++i) {
     if (values[i] < bounds.min || values[i] > bounds.max)
-      return failure(ErrorCode::kUsage, "input {}[{}] is {}, expected {} to {}", spec.name, i, values[i], bounds.min, bounds.max);
+      return failure(ErrorCode::kUsage, "input {}[{}] is {}, expected {} to {}", spec.name, i, values[i],
+                     bounds.min, bounds.max);
     sum += values[i];
     if (bounds.distinct && seen_[static_cast<size_t>(values[i] - bounds.min)]++)
-      return failure(ErrorCode::kUsage, "input {}[{}] is {}, which stands there twice", spec.name, i, values[i]);
+      return failure(ErrorCode::kUsage, "input {}[{}] is {}, which stands there twice", spec.name, i,
+                     values[i]);
   }
   if (bounds.sums_to >= 0 && sum != symbols_[static_cast<size_t>(bounds.sums_to)])
-    return failure(ErrorCode::kUsage, "input {} adds up to {}, expected {} = {}", spec.name, sum, spec.sums_to,
-                   symbols_[static_cast<size_t>(bounds.sums_to)]);
+    return failure(ErrorCode::kUsage, "input {} adds up to {}, expected {} = {}", spec.name, sum,
+                   spec.sums_to, symbols_[static_cast<size_t>(bounds.sums_to)]);
   return {};
 }
 
@@ -235,11 +253,13 @@ Status Session::bind(const Method& method, CompiledMethod& compiled, std::span<c
   if (inputs.size() != method.inputs.size()) {
     std::string expected;
     for (const InputSpec& spec : method.inputs) expected += (expected.empty() ? "" : ", ") + spec.name;
-    return failure(ErrorCode::kUsage, "{} inputs, expected {}: {}", inputs.size(), method.inputs.size(), expected);
+    return failure(ErrorCode::kUsage, "{} inputs, expected {}: {}", inputs.size(), method.inputs.size(),
+                   expected);
   }
   std::fill(bound_.begin(), bound_.end(), false);
   for (size_t i = 0; i < inputs.size(); ++i) DUET_TRY(bind_shape(method.inputs[i], inputs[i]));
-  for (size_t i = 0; i < inputs.size(); ++i) DUET_TRY(check_values(method.inputs[i], compiled.bounds[i], inputs[i]));
+  for (size_t i = 0; i < inputs.size(); ++i)
+    DUET_TRY(check_values(method.inputs[i], compiled.bounds[i], inputs[i]));
   for (const Patch& patch : compiled.patches) *patch.size = symbols_[static_cast<size_t>(patch.symbol)];
   for (size_t i = 0; i < inputs.size(); ++i)
     if (inputs[i].bytes() > 0) std::memmove(compiled.inputs[i].data, inputs[i].data, inputs[i].bytes());
@@ -264,7 +284,8 @@ Status Session::run_steps(CompiledMethod& method) {
   if (step_observer_)
     run_worker({0, 1});
   else
-    team_->run([](void* session, Worker worker) { static_cast<Session*>(session)->run_worker(worker); }, this);
+    team_->run([](void* session, Worker worker) { static_cast<Session*>(session)->run_worker(worker); },
+               this);
   if (failed_step_ != INT32_MAX) return tl::make_unexpected(error_);
   return {};
 }
@@ -285,7 +306,8 @@ void Session::run_worker(Worker worker) {
     if (worker.count > 1) team_->barrier();
   };
   const auto& steps = running_->steps;
-  uint64_t* nanoseconds = worker.index == 0 && !running_->nanoseconds.empty() ? running_->nanoseconds.data() : nullptr;
+  uint64_t* nanoseconds =
+      worker.index == 0 && !running_->nanoseconds.empty() ? running_->nanoseconds.data() : nullptr;
   uint64_t before = nanoseconds ? now_nanoseconds() : 0;
   for (size_t i = 0; i < steps.size(); ++i) {
     const Operator& op = *steps[i].operation->op;
@@ -297,7 +319,8 @@ void Session::run_worker(Worker worker) {
     if (!failed && (op.parallel() || worker.index == 0)) attempt(op.run(steps[i].step, worker));
     if (op.finishes()) {
       meet();
-      if (failed_step_.load(std::memory_order_acquire) > index && worker.index == 0) attempt(op.finish(steps[i].step));
+      if (failed_step_.load(std::memory_order_acquire) > index && worker.index == 0)
+        attempt(op.finish(steps[i].step));
     }
     // Steps that worker 0 runs alone need no meeting between them.
     bool alone = !op.parallel() && i + 1 < steps.size() && !steps[i + 1].operation->op->parallel();

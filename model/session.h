@@ -1,5 +1,5 @@
-// One mutable instance of a program: its arenas, its threads, its methods compiled to flat lists of steps. Used by one
-// caller at a time; any number of sessions, in any threads, share a program.
+// One mutable instance of a program: its arenas, its threads, its methods compiled to flat lists of steps.
+// Used by one caller at a time; any number of sessions, in any threads, share a program.
 //
 // Invariants:
 //  1. A call either fails in its checks and changes nothing, or runs to its end.
@@ -31,7 +31,8 @@ class Session {
  public:
   // Plans, maps and logs the arenas, starts the threads and runs et_module_init.
   // Errors: kUsage (limits), kOutOfMemory, kBadInput.
-  static Result<std::unique_ptr<Session>> create(std::shared_ptr<const Program> program, const SessionOptions& options);
+  static Result<std::unique_ptr<Session>> create(std::shared_ptr<const Program> program,
+                                                 const SessionOptions& options);
 
   const Program& program() const { return *program_; }
   const MemoryPlan& plan() const { return plan_; }
@@ -40,19 +41,21 @@ class Session {
   // The index of a method, -1 if there is none.
   int find_method(std::string_view name) const;
 
-  // Runs a method. `inputs` are in the order of the method's inputs; they are copied. The outputs stay valid until the
-  // next call of this session. Errors: kUsage for inputs of a wrong count, dtype, shape or value, and for state that
-  // does not allow the call; kExhausted when the cache is full.
+  // Runs a method. `inputs` are in the order of the method's inputs; they are copied. The outputs stay valid
+  // until the next call of this session. Errors: kUsage for inputs of a wrong count, dtype, shape or value,
+  // and for state that does not allow the call; kExhausted when the cache is full.
   Result<std::span<const TensorView>> execute(int method, std::span<const TensorView> inputs);
 
   // The outputs of the latest call of a method, by index; valid until the next call.
-  std::span<const TensorView> outputs(int method) const { return methods_[static_cast<size_t>(method)].outputs; }
+  std::span<const TensorView> outputs(int method) const {
+    return methods_[static_cast<size_t>(method)].outputs;
+  }
 
   // A shared buffer, for looking at and for tests; an empty view if there is none.
   TensorView shared(std::string_view name);
 
-  // Instead of the fast kernels: the operators' decompositions, slow and canonical. `observer` is told every named
-  // value ("model.encoder.layers.0.fc1").
+  // Instead of the fast kernels: the operators' decompositions, slow and canonical. `observer` is told every
+  // named value ("model.encoder.layers.0.fc1").
   void use_reference(ReferencePrimitives::Observer observer);
   // Called after each operator of the fast path, which then runs on one thread.
   using StepObserver = std::function<void(const Operation&, const Step&)>;
@@ -62,7 +65,9 @@ class Session {
   // Adds up the time of each operator from now on; off, it costs nothing.
   void time_steps();
   // Nanoseconds per operator of a method, over all its calls. Empty unless time_steps() was called.
-  std::span<const uint64_t> step_nanoseconds(int method) const { return methods_[static_cast<size_t>(method)].nanoseconds; }
+  std::span<const uint64_t> step_nanoseconds(int method) const {
+    return methods_[static_cast<size_t>(method)].nanoseconds;
+  }
 
  private:
   struct CompiledStep {
@@ -105,10 +110,10 @@ class Session {
   memory::SharedMemoryManager memory_;
   std::unique_ptr<ThreadTeam> team_;
   std::vector<CompiledMethod> methods_;
-  std::vector<int64_t> symbol_min_;        // of dynamic symbols
-  std::vector<int64_t> symbols_;           // bound by the current call
-  std::vector<bool> bound_;                // per symbol
-  std::vector<uint8_t> seen_;              // for inputs whose elements must be distinct
+  std::vector<int64_t> symbol_min_;  // of dynamic symbols
+  std::vector<int64_t> symbols_;     // bound by the current call
+  std::vector<bool> bound_;          // per symbol
+  std::vector<uint8_t> seen_;        // for inputs whose elements must be distinct
   bool reference_ = false;
   ReferencePrimitives::Observer observer_;
   StepObserver step_observer_;

@@ -29,7 +29,9 @@ struct TensorView {
   }
   uint64_t bytes() const { return static_cast<uint64_t>(elements()) * element_bytes(dtype); }
   int64_t rows() const { return rank == 0 ? 1 : dims[0]; }
-  int64_t columns() const { return dims[0] == 0 || rank == 0 ? 1 : elements() / dims[0]; }  // elements in a row
+  int64_t columns() const {
+    return dims[0] == 0 || rank == 0 ? 1 : elements() / dims[0];
+  }  // elements in a row
 };
 
 }  // namespace duet::model

@@ -42,8 +42,8 @@ Result<std::unique_ptr<ThreadTeam>> ThreadTeam::create(int workers) {
     team->threads_.reserve(static_cast<size_t>(workers));
     for (int i = 1; i < workers; ++i) team->threads_.emplace_back(&ThreadTeam::serve, team.get(), i);
   } catch (const std::system_error& error) {
-    return failure(ErrorCode::kOutOfMemory, "cannot start thread {} of {}: {}", team->threads_.size() + 2, workers,
-                   error.what());
+    return failure(ErrorCode::kOutOfMemory, "cannot start thread {} of {}: {}", team->threads_.size() + 2,
+                   workers, error.what());
   }
   return team;
 }

@@ -1,5 +1,6 @@
-// The threads of a session: the caller is worker 0, the others are started once and wait between calls. Workers go
-// through a method's steps together; a barrier stands after each step that more than one of them worked on.
+// The threads of a session: the caller is worker 0, the others are started once and wait between calls.
+// Workers go through a method's steps together; a barrier stands after each step that more than one of them
+// worked on.
 #pragma once
 
 #include <atomic>
@@ -13,7 +14,8 @@
 
 namespace duet::model {
 
-// Waiting is a short spin, then sleep: a step of a small model takes microseconds, and an idle session must cost nothing.
+// Waiting is a short spin, then sleep: a step of a small model takes microseconds, and an idle session must
+// cost nothing.
 class Barrier {
  public:
   explicit Barrier(int workers) : workers_(workers) {}

@@ -15,7 +15,9 @@ using Clock = std::chrono::steady_clock;
 
 constexpr size_t kMostLatencyLines = 200;  // of a long text: enough for the 95th percentile
 
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
 
 Spread spread_map(const std::vector<double>& values, auto&& function) {
   std::vector<double> mapped;
@@ -54,8 +56,10 @@ struct Bench::Round {
 void Agreement::add(size_t line, int64_t slots, const std::string& translation) {
   auto [found, is_first] = first_.try_emplace(line, slots, translation);
   if (is_first || found->second.second == translation) return;
-  bool known = std::any_of(differences_.begin(), differences_.end(), [&](const Difference& d) { return d.line == line + 1; });
-  if (!known) differences_.push_back({line + 1, found->second.first, slots, found->second.second, translation});
+  bool known = std::any_of(differences_.begin(), differences_.end(),
+                           [&](const Difference& d) { return d.line == line + 1; });
+  if (!known)
+    differences_.push_back({line + 1, found->second.first, slots, found->second.second, translation});
 }
 
 Result<Bench::Round> Bench::translate_text(Translator& translator, int rounds) {
@@ -87,7 +91,8 @@ Result<Bench::Round> Bench::translate_text(Translator& translator, int rounds) {
   round.decode_seconds = after.decode_seconds - before.decode_seconds;
   round.decode_calls = after.decode_calls - before.decode_calls;
   // Each admission chooses its first token in the prefill, restarts too.
-  round.decoded_tokens = after.target_tokens - before.target_tokens - prefilled - (after.restarts - before.restarts);
+  round.decoded_tokens =
+      after.target_tokens - before.target_tokens - prefilled - (after.restarts - before.restarts);
   return round;
 }
 
@@ -124,7 +129,8 @@ Result<Throughput> Bench::throughput(int64_t slots) {
   for (int i = 0; i < options_.repeat; ++i) {
     DUET_ASSIGN(Round round, translate_text(translator, rounds));
     seconds.push_back(round.seconds);
-    if (round.decode_calls > 0) step_ms.push_back(round.decode_seconds * 1e3 / static_cast<double>(round.decode_calls));
+    if (round.decode_calls > 0)
+      step_ms.push_back(round.decode_seconds * 1e3 / static_cast<double>(round.decode_calls));
     steps += round.decode_calls;
     decoded += round.decoded_tokens;
   }
@@ -156,7 +162,8 @@ Result<Spread> Bench::first_token_ms() {
     // The first line that has anything to translate.
     for (const std::string& line : options_.lines) {
       DUET_TRY(translator.submit(line));
-      while (!translator.idle() && first_token < 0) DUET_TRY(translator.step([](Line&&) -> Status { return {}; }));
+      while (!translator.idle() && first_token < 0)
+        DUET_TRY(translator.step([](Line&&) -> Status { return {}; }));
       if (first_token >= 0) break;
     }
     if (first_token >= 0) times.push_back(first_token);

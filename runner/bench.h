@@ -1,9 +1,13 @@
 // Measures greedy translation by a program on this machine. What is counted:
-//  - Throughput, at each number of slots: a new session over the one program; a warm-up; then measurements that each
-//    translate the whole text, again and again until they are long enough, text to text: splitting into tokens, encoder,
-//    decoder, joining. Tokens include the final </s> of every sentence; nothing decoded twice counts twice.
-//  - A decode step: the time in `decode` calls divided by their number. One step gives a token to every slot in use.
-//  - Load to first token: opening the file, tokenizer and session, then one sentence up to its first target token, in a
+//  - Throughput, at each number of slots: a new session over the one program; a warm-up; then measurements
+//  that each
+//    translate the whole text, again and again until they are long enough, text to text: splitting into
+//    tokens, encoder, decoder, joining. Tokens include the final </s> of every sentence; nothing decoded
+//    twice counts twice.
+//  - A decode step: the time in `decode` calls divided by their number. One step gives a token to every slot
+//  in use.
+//  - Load to first token: opening the file, tokenizer and session, then one sentence up to its first target
+//  token, in a
 //    process that has run before: the file is in the page cache.
 //  - Latency: one sentence alone, text to text, in a session of one slot.
 #pragma once
@@ -23,10 +27,10 @@ class Translator;
 struct BenchOptions {
   std::vector<std::string> lines;  // none blank
   std::vector<int64_t> slots;
-  model::SessionOptions session;   // its limit of slots serves load to first token only
-  int repeat = 5;                  // measurements of each kind
-  double seconds = 1;              // what a measurement of throughput should last at least: how often the text is
-                                   // translated in it is decided beforehand, from one warm run
+  model::SessionOptions session;  // its limit of slots serves load to first token only
+  int repeat = 5;                 // measurements of each kind
+  double seconds = 1;  // what a measurement of throughput should last at least: how often the text is
+                       // translated in it is decided beforehand, from one warm run
 };
 
 // Median, least and most of the measurements.
@@ -34,18 +38,19 @@ struct Spread {
   double median = 0, min = 0, max = 0;
 };
 Spread spread_of(std::vector<double> values);
-// The smallest value that at least `fraction` of the values do not exceed (nearest rank). REQUIRES: not empty.
+// The smallest value that at least `fraction` of the values do not exceed (nearest rank). REQUIRES: not
+// empty.
 double percentile(std::vector<double> values, double fraction);
 
 struct Throughput {
   int64_t slots = 0;
-  model::Limits limits;        // all of the session
+  model::Limits limits;  // all of the session
   uint64_t planned_bytes = 0;
-  int rounds = 0;              // times that a measurement translates the text
+  int rounds = 0;  // times that a measurement translates the text
   Spread target_tokens_per_second, source_tokens_per_second, sentences_per_second;
   Spread decode_step_ms;
-  double slots_in_use = 0;     // mean over all decode steps
-  Spread seconds;              // of a measurement
+  double slots_in_use = 0;  // mean over all decode steps
+  Spread seconds;           // of a measurement
 };
 
 struct Latency {
@@ -77,7 +82,8 @@ class Agreement {
 class Bench {
  public:
   // REQUIRES: lines and slots are not empty. Errors: kUsage for limits that the program does not allow.
-  Bench(std::string program_path, BenchOptions options) : path_(std::move(program_path)), options_(std::move(options)) {}
+  Bench(std::string program_path, BenchOptions options)
+      : path_(std::move(program_path)), options_(std::move(options)) {}
 
   // Each may fail with the errors of Translator::open and kInterrupted.
   Result<Throughput> throughput(int64_t slots);

@@ -30,7 +30,8 @@ constexpr const char* kFooter = R"(Examples:
   duet bench --json --seconds 0.2 | jq '.throughput[] | [.slots, .target_tokens_per_second.median]')";
 
 constexpr const char* kCounted =
-    "greedy; text to text: splitting, encoder, decoder and joining; tokens include the final </s> of each sentence";
+    "greedy; text to text: splitting, encoder, decoder and joining; tokens include the final </s> of each "
+    "sentence";
 
 constexpr int kMostRepeats = 1000;
 constexpr double kMostSeconds = 3600;
@@ -58,7 +59,8 @@ Result<std::vector<std::string>> read_lines(const std::string& path) {
     if (next.kind == LineInput::Next::Kind::kEnd) break;
     bytes += next.line.size();
     if (bytes > kMostBytes)
-      return failure(ErrorCode::kBadInput, "{}: more than {} bytes of text; a sample is enough", input.name(), kMostBytes);
+      return failure(ErrorCode::kBadInput, "{}: more than {} bytes of text; a sample is enough", input.name(),
+                     kMostBytes);
     std::string line = tokenizer::sanitize_utf8(std::move(next.line)).text;
     if (!tokenizer::strip(line).empty()) lines.push_back(std::move(line));
   }
@@ -80,7 +82,9 @@ struct Report {
 
 // --- JSON
 
-Json spread_json(const Spread& spread) { return {{"median", spread.median}, {"min", spread.min}, {"max", spread.max}}; }
+Json spread_json(const Spread& spread) {
+  return {{"median", spread.median}, {"min", spread.min}, {"max", spread.max}};
+}
 
 Json throughput_json(const Throughput& t) {
   return {{"slots", t.slots},
@@ -97,16 +101,26 @@ Json throughput_json(const Throughput& t) {
 
 Json report_json(const Options& options, const Report& report, const std::vector<Difference>& differences) {
   Json json = {{"settings",
-                {{"duet_version", DUET_VERSION}, {"program", report.program}, {"program_bytes", report.program_bytes},
-                 {"kernels", model::kernels::kernels().name}, {"threads", report.threads},
-                 {"text", report.text}, {"text_lines", report.lines}, {"text_sentences", report.counts.sentences},
-                 {"text_source_tokens", report.counts.source_tokens}, {"text_target_tokens", report.counts.target_tokens},
-                 {"repeat", options.repeat}, {"seconds", options.seconds}, {"counted", kCounted}}},
+                {{"duet_version", DUET_VERSION},
+                 {"program", report.program},
+                 {"program_bytes", report.program_bytes},
+                 {"kernels", model::kernels::kernels().name},
+                 {"threads", report.threads},
+                 {"text", report.text},
+                 {"text_lines", report.lines},
+                 {"text_sentences", report.counts.sentences},
+                 {"text_source_tokens", report.counts.source_tokens},
+                 {"text_target_tokens", report.counts.target_tokens},
+                 {"repeat", options.repeat},
+                 {"seconds", options.seconds},
+                 {"counted", kCounted}}},
                {"throughput", Json::array()}};
   for (const Throughput& t : report.throughput) json["throughput"].push_back(throughput_json(t));
   json["load_to_first_token_milliseconds"] = spread_json(report.first_token_ms);
-  json["latency_milliseconds"] = {{"p50", report.latency.p50_ms}, {"p95", report.latency.p95_ms},
-                                  {"min", report.latency.ms.min}, {"max", report.latency.ms.max},
+  json["latency_milliseconds"] = {{"p50", report.latency.p50_ms},
+                                  {"p95", report.latency.p95_ms},
+                                  {"min", report.latency.ms.min},
+                                  {"max", report.latency.ms.max},
                                   {"sentences_measured", report.latency.sentences}};
   json["translations_identical"] = differences.empty();
   return json;
@@ -114,7 +128,9 @@ Json report_json(const Options& options, const Report& report, const std::vector
 
 // --- Text
 
-std::string plain(double value) { return fmt::format("{:.{}f}", value, value < 10 ? 3 : value < 1000 ? 1 : 0); }
+std::string plain(double value) {
+  return fmt::format("{:.{}f}", value, value < 10 ? 3 : value < 1000 ? 1 : 0);
+}
 std::string range(const Spread& s) { return fmt::format("{} .. {}", plain(s.min), plain(s.max)); }
 
 std::string report_text(const Options& options, const Report& report) {
@@ -123,25 +139,33 @@ std::string report_text(const Options& options, const Report& report) {
       "program  {}, {} bytes\nsetting  duet {}, {} kernels, {} threads\n"
       "text     {}: {} lines, {} sentences, {} source tokens, {} target tokens\n"
       "counted  {}\n"
-      "shown    median (and least .. most) of {} measurements, each of about {} s or longer, after a warm-up\n\n",
-      printable(report.program), with_commas(report.program_bytes), DUET_VERSION, model::kernels::kernels().name, report.threads,
-      printable(report.text), with_commas(report.lines), with_commas(report.counts.sentences),
-      with_commas(report.counts.source_tokens), with_commas(report.counts.target_tokens), kCounted, options.repeat,
-      options.seconds);
-  Table table({{"slots", kRight}, {"target tokens/s", kRight}, {"(least .. most)", kRight}, {"source tokens/s", kRight},
-               {"sentences/s", kRight}, {"ms/decode step", kRight}, {"slots in use, mean", kRight}, {"bytes planned", kRight}});
+      "shown    median (and least .. most) of {} measurements, each of about {} s or longer, after a "
+      "warm-up\n\n",
+      printable(report.program), with_commas(report.program_bytes), DUET_VERSION,
+      model::kernels::kernels().name, report.threads, printable(report.text), with_commas(report.lines),
+      with_commas(report.counts.sentences), with_commas(report.counts.source_tokens),
+      with_commas(report.counts.target_tokens), kCounted, options.repeat, options.seconds);
+  Table table({{"slots", kRight},
+               {"target tokens/s", kRight},
+               {"(least .. most)", kRight},
+               {"source tokens/s", kRight},
+               {"sentences/s", kRight},
+               {"ms/decode step", kRight},
+               {"slots in use, mean", kRight},
+               {"bytes planned", kRight}});
   for (const Throughput& t : report.throughput)
-    table.add({std::to_string(t.slots), plain(t.target_tokens_per_second.median), range(t.target_tokens_per_second),
-               plain(t.source_tokens_per_second.median), plain(t.sentences_per_second.median), plain(t.decode_step_ms.median),
+    table.add({std::to_string(t.slots), plain(t.target_tokens_per_second.median),
+               range(t.target_tokens_per_second), plain(t.source_tokens_per_second.median),
+               plain(t.sentences_per_second.median), plain(t.decode_step_ms.median),
                fmt::format("{:.1f}", t.slots_in_use), with_commas(t.planned_bytes)});
   text += table.text();
   Table times({{"one sentence"}, {"ms", kRight}, {"what it covers"}});
   times.add({"load to first token", plain(report.first_token_ms.median),
-             fmt::format("open file, tokenizer and session, encode, first step; median of {} loads ({} ms)", options.repeat,
-                         range(report.first_token_ms))});
+             fmt::format("open file, tokenizer and session, encode, first step; median of {} loads ({} ms)",
+                         options.repeat, range(report.first_token_ms))});
   times.add({"latency p50", plain(report.latency.p50_ms),
-             fmt::format("text to text in a session of 1 slot; {} sentences ({} ms)", with_commas(report.latency.sentences),
-                         range(report.latency.ms))});
+             fmt::format("text to text in a session of 1 slot; {} sentences ({} ms)",
+                         with_commas(report.latency.sentences), range(report.latency.ms))});
   times.add({"latency p95", plain(report.latency.p95_ms), "the same"});
   return text + "\n" + times.text();
 }
@@ -199,10 +223,11 @@ Result<int> run(const Options& options) {
   DUET_ASSIGN(report.first_token_ms, bench.first_token_ms());
   DUET_ASSIGN(report.latency, bench.latency());
 
-  DUET_TRY(options.json ? print_json(report_json(options, report, bench.differences())) : print(report_text(options, report)));
+  DUET_TRY(options.json ? print_json(report_json(options, report, bench.differences()))
+                        : print(report_text(options, report)));
   for (const Difference& d : bench.differences())
-    std::cerr << fmt::format("duet: line {}: {} slots give \"{}\", {} slots \"{}\"\n", d.line, d.slots, printable(d.translation),
-                             d.other_slots, printable(d.other));
+    std::cerr << fmt::format("duet: line {}: {} slots give \"{}\", {} slots \"{}\"\n", d.line, d.slots,
+                             printable(d.translation), d.other_slots, printable(d.other));
   return bench.differences().empty() ? 0 : 1;
 }
 
@@ -214,11 +239,14 @@ void add_bench_command(CLI::App& app, Command& chosen) {
   CLI::App* command = app.add_subcommand("bench", kHelp);
   command->footer(kFooter);
   options->program.add_to(*command);
-  command->add_option("-i,--input", options->input,
-                      "Text to translate, a sentence a line; - is standard input [40 lines of English]")
+  command
+      ->add_option("-i,--input", options->input,
+                   "Text to translate, a sentence a line; - is standard input [40 lines of English]")
       ->type_name("FILE")
       ->check(not_empty());
-  command->add_option("--slots-list", options->slots_list, "Numbers of slots to measure [1,8,32,64, or the one of --slots]")
+  command
+      ->add_option("--slots-list", options->slots_list,
+                   "Numbers of slots to measure [1,8,32,64, or the one of --slots]")
       ->delimiter(',')
       ->allow_extra_args(false)
       ->type_name("N,N,...")
@@ -227,8 +255,9 @@ void add_bench_command(CLI::App& app, Command& chosen) {
       ->type_name("N")
       ->check(whole_number())
       ->capture_default_str();
-  command->add_option("--seconds", options->seconds,
-                      "About the shortest measurement of throughput: the text is translated again until then")
+  command
+      ->add_option("--seconds", options->seconds,
+                   "About the shortest measurement of throughput: the text is translated again until then")
       ->type_name("S")
       ->capture_default_str();
   command->add_flag("--json", options->json, "One JSON object; units stand in the names");

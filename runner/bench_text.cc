@@ -42,7 +42,8 @@ std::span<const char* const> bench_text() {
       "The doctor told him to stay in bed for a few days and to drink a lot of water.",
       "I am afraid of big dogs.",
       "They have been married for twenty years.",
-      "After the concert we walked home through the quiet streets and talked about everything that had happened.",
+      "After the concert we walked home through the quiet streets and talked about everything that had "
+      "happened.",
       "See you next week!",
   };
   return kLines;

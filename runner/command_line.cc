@@ -48,7 +48,8 @@ class HelpFormatter : public CLI::Formatter {
   std::string make_option(const CLI::Option* option, bool positional) const override {
     std::string name = positional ? option->get_name(true) : option->get_name(false, true);
     name = name.substr(0, name.find('{'));  // "--stream{text}": a flag that may have a value
-    if (!positional && option->get_items_expected_max() == 0 && !option->get_type_name().empty()) name += option->get_type_name();
+    if (!positional && option->get_items_expected_max() == 0 && !option->get_type_name().empty())
+      name += option->get_type_name();
     if (!positional && option->get_items_expected_max() > 0) name += " " + option->get_type_name();
     std::string description = option->get_description();
     if (option->get_required()) description += " (required)";
@@ -96,9 +97,11 @@ CLI::Validator one_of(std::vector<std::string> choices) {
   auto check = [choices](const std::string& value) -> std::string {
     if (std::find(choices.begin(), choices.end(), value) != choices.end()) return "";
     std::string list;
-    for (size_t i = 0; i < choices.size(); ++i) list += (i == 0 ? "" : i + 1 == choices.size() ? " or " : ", ") + choices[i];
+    for (size_t i = 0; i < choices.size(); ++i)
+      list += (i == 0 ? "" : i + 1 == choices.size() ? " or " : ", ") + choices[i];
     std::string meant = nearest(value, choices);
-    return fmt::format("\"{}\", expected {}{}", value, list, meant.empty() ? "" : "; did you mean " + meant + "?");
+    return fmt::format("\"{}\", expected {}{}", value, list,
+                       meant.empty() ? "" : "; did you mean " + meant + "?");
   };
   return CLI::Validator(check, "");
 }
@@ -116,11 +119,13 @@ CLI::Validator whole_number() {
 }
 
 CLI::Validator not_empty() {
-  return CLI::Validator([](const std::string& value) -> std::string { return value.empty() ? "the name is empty" : ""; }, "");
+  return CLI::Validator(
+      [](const std::string& value) -> std::string { return value.empty() ? "the name is empty" : ""; }, "");
 }
 
 std::string with_option_names(std::string message) {
-  for (std::string name : {model::kSlots, model::kMaxSourceTokens, model::kMaxTargetTokens, model::kBatchTokens, "threads"}) {
+  for (std::string name :
+       {model::kSlots, model::kMaxSourceTokens, model::kMaxTargetTokens, model::kBatchTokens, "threads"}) {
     if (!message.starts_with(name + " is ")) continue;
     std::string option = "--" + name;
     std::replace(option.begin(), option.end(), '_', '-');
@@ -139,11 +144,11 @@ void LogOptions::add_to(CLI::App& command) {
 
 void LogOptions::apply() const {
   using memory::LogLevel;
-  LogLevel chosen = level == "debug" ? LogLevel::kDebug
-                    : level == "info" ? LogLevel::kInfo
+  LogLevel chosen = level == "debug"     ? LogLevel::kDebug
+                    : level == "info"    ? LogLevel::kInfo
                     : level == "warning" ? LogLevel::kWarning
-                    : level == "error" ? LogLevel::kError
-                                       : LogLevel::kOff;
+                    : level == "error"   ? LogLevel::kError
+                                         : LogLevel::kOff;
   memory::set_log_level(quiet ? std::max(chosen, LogLevel::kError) : chosen);
 }
 
@@ -155,7 +160,8 @@ void LimitOptions::add_to(CLI::App& command) {
         ->type_name("N");
   };
   add("--slots", slots, "Sentences decoded at once");
-  add("--max-source-tokens", max_source_tokens, "Tokens of the longest source, </s> included; what is longer is cut");
+  add("--max-source-tokens", max_source_tokens,
+      "Tokens of the longest source, </s> included; what is longer is cut");
   add("--max-target-tokens", max_target_tokens, "Tokens of the longest translation, </s> included");
   add("--batch-tokens", batch_tokens, "Source tokens encoded in one call");
   add("--threads", threads, fmt::format("Threads of a session [{}]", default_threads()));
@@ -174,8 +180,9 @@ model::SessionOptions LimitOptions::session() const {
 int default_threads() {
   cpu_set_t set;
   CPU_ZERO(&set);
-  int count = ::sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set)
-                                                            : static_cast<int>(std::thread::hardware_concurrency());
+  int count = ::sched_getaffinity(0, sizeof set, &set) == 0
+                  ? CPU_COUNT(&set)
+                  : static_cast<int>(std::thread::hardware_concurrency());
   return std::clamp(count, 1, 16);  // a translation model has too little work for more
 }
 
@@ -190,7 +197,8 @@ Result<std::string> find_program(const std::string& asked) {
   std::string path = default_program();
   std::error_code ignored;
   if (!std::filesystem::exists(path, ignored))
-    return failure(ErrorCode::kIo, "{}: the program that comes with Duet is not there; build all, or name one with -m", path);
+    return failure(ErrorCode::kIo,
+                   "{}: the program that comes with Duet is not there; build all, or name one with -m", path);
   return path;
 }
 

@@ -14,7 +14,8 @@
 
 namespace duet::runner {
 
-// A command's work; what it fails with becomes a line on stderr and an exit code. An int is an exit code of its own.
+// A command's work; what it fails with becomes a line on stderr and an exit code. An int is an exit code of
+// its own.
 using Command = std::function<Result<int>()>;
 
 // Each file *_command.cc adds one; `chosen` becomes its work when the user asks for it.
@@ -25,8 +26,8 @@ void add_info_command(CLI::App& app, Command& chosen);
 void add_tokenize_command(CLI::App& app, Command& chosen);
 void add_bench_command(CLI::App& app, Command& chosen);
 
-// The arguments for app.parse(), changed such that CLI11 does not take the text "[a, b]" for a list of two; the options
-// of all commands change them back.
+// The arguments for app.parse(), changed such that CLI11 does not take the text "[a, b]" for a list of two;
+// the options of all commands change them back.
 std::vector<std::string> shield_brackets(CLI::App& app, int argc, char** argv);
 
 // Help in 80 columns; a command's list of commands shows the first line of each description.

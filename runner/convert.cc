@@ -36,13 +36,17 @@ std::string directory_name(const std::string& directory) {
 // What can be seen before any work is done. A rename would put a file in the place of a device.
 Status check_paths(const std::string& directory, const std::string& output) {
   std::error_code ignored;
-  if (!fs::exists(directory, ignored)) return failure(ErrorCode::kIo, "{}: no such directory, expected a model directory", directory);
+  if (!fs::exists(directory, ignored))
+    return failure(ErrorCode::kIo, "{}: no such directory, expected a model directory", directory);
   if (!fs::is_directory(directory, ignored))
-    return failure(ErrorCode::kBadInput, "{}: is no directory, expected a model directory with config.json and model.safetensors",
+    return failure(ErrorCode::kBadInput,
+                   "{}: is no directory, expected a model directory with config.json and model.safetensors",
                    directory);
-  if (fs::is_directory(output, ignored)) return failure(ErrorCode::kIo, "{}: is a directory, expected a file", output);
+  if (fs::is_directory(output, ignored))
+    return failure(ErrorCode::kIo, "{}: is a directory, expected a file", output);
   if (fs::exists(output, ignored) && !fs::is_regular_file(output, ignored))
-    return failure(ErrorCode::kIo, "{}: is no regular file; a program is written to a file of its own", output);
+    return failure(ErrorCode::kIo, "{}: is no regular file; a program is written to a file of its own",
+                   output);
   fs::path parent = fs::path(output).parent_path();
   if (!parent.empty() && !fs::is_directory(parent, ignored))
     return failure(ErrorCode::kIo, "{}: the directory {} does not exist", output, parent.string());
@@ -51,7 +55,8 @@ Status check_paths(const std::string& directory, const std::string& output) {
 
 }  // namespace
 
-Result<ConvertReport> convert(const std::string& directory, const std::string& output, const ConvertOptions& options) {
+Result<ConvertReport> convert(const std::string& directory, const std::string& output,
+                              const ConvertOptions& options) {
   try {
     DUET_TRY(check_paths(directory, output));
     DUET_ASSIGN(auto checkpoint, model::import_huggingface_marian(directory));
@@ -71,15 +76,18 @@ Result<ConvertReport> convert(const std::string& directory, const std::string& o
     exporter.section(kSourceSpm, std::move(files.source_spm));
     exporter.section(kTargetSpm, std::move(files.target_spm));
     exporter.section(kSourceVocabulary, std::move(files.source_vocabulary));
-    if (!files.target_vocabulary.empty()) exporter.section(kTargetVocabulary, std::move(files.target_vocabulary));
+    if (!files.target_vocabulary.empty())
+      exporter.section(kTargetVocabulary, std::move(files.target_vocabulary));
     DUET_ASSIGN(auto definition, exporter.finish());
     report.constants = nlohmann::ordered_json::array();
     for (const model::Constant& constant : definition->constants) {
       uint64_t elements = 1;
       for (const model::Dim& dim : constant.shape) elements *= static_cast<uint64_t>(dim.value());
       if (constant.name.find("positions") == std::string::npos) report.parameters += elements;
-      report.constants.push_back({{"name", constant.name}, {"dtype", model::dtype_name(constant.dtype)},
-                                  {"shape", model::shape_text(constant.shape)}, {"bytes", constant.data.size()}});
+      report.constants.push_back({{"name", constant.name},
+                                  {"dtype", model::dtype_name(constant.dtype)},
+                                  {"shape", model::shape_text(constant.shape)},
+                                  {"bytes", constant.data.size()}});
     }
     DUET_TRY(model::write_program(*definition, output));
     report.program_bytes = fs::file_size(output);

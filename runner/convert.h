@@ -27,7 +27,9 @@ struct ConvertReport {
   nlohmann::ordered_json constants;  // name, dtype, shape, bytes of each
 };
 
-// Reads a Hugging Face Marian directory and writes the program. Errors: of the importer, the tokenizer and the writer.
-Result<ConvertReport> convert(const std::string& directory, const std::string& output, const ConvertOptions& options);
+// Reads a Hugging Face Marian directory and writes the program. Errors: of the importer, the tokenizer and
+// the writer.
+Result<ConvertReport> convert(const std::string& directory, const std::string& output,
+                              const ConvertOptions& options);
 
 }  // namespace duet::runner

@@ -1,4 +1,5 @@
-// Drives the methods of an encoder-decoder program: slots, sources, prefill, greedy steps. One caller at a time.
+// Drives the methods of an encoder-decoder program: slots, sources, prefill, greedy steps. One caller at a
+// time.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +15,8 @@ namespace duet::runner {
 
 class EncoderDecoderRunner {
  public:
-  // Errors: those of Session::create; kBadInput when the program has no such methods or its metadata lack an id.
+  // Errors: those of Session::create; kBadInput when the program has no such methods or its metadata lack an
+  // id.
   static Result<EncoderDecoderRunner> create(std::shared_ptr<const model::Program> program,
                                              const model::SessionOptions& options);
 

@@ -23,7 +23,8 @@ struct Options {
 
 struct Sizes {
   uint64_t weights_bytes = 0;  // constants as stored, padding to panels included
-  uint64_t parameters = 0;     // numbers of the checkpoint: without the position tables, which are computed at export
+  uint64_t parameters =
+      0;  // numbers of the checkpoint: without the position tables, which are computed at export
 };
 
 Sizes sizes_of(const ProgramDefinition& definition) {
@@ -67,7 +68,8 @@ Json input_json(const model::InputSpec& spec) {
   return json;
 }
 
-// Its values are numbers where they follow from the defaults of all limits; what was written stands under "expressions".
+// Its values are numbers where they follow from the defaults of all limits; what was written stands under
+// "expressions".
 Json symbol_json(const ProgramDefinition& definition, const Symbol& symbol) {
   Json json = {{"name", symbol.name}}, expressions = Json::object();
   auto add = [&](const char* key, const Expression& expression) {
@@ -94,7 +96,9 @@ Json symbols_json(const ProgramDefinition& definition, Symbol::Kind kind) {
 }
 
 Json method_json(const ProgramDefinition& definition, const model::Method& method) {
-  Json json = {{"name", method.name}, {"operators", method.operations.size()}, {"inputs", Json::array()},
+  Json json = {{"name", method.name},
+               {"operators", method.operations.size()},
+               {"inputs", Json::array()},
                {"outputs", Json::array()}};
   for (const model::InputSpec& input : method.inputs) json["inputs"].push_back(input_json(input));
   for (const model::MethodOutput& output : method.outputs) {
@@ -108,19 +112,27 @@ Json method_json(const ProgramDefinition& definition, const model::Method& metho
 Json info_json(const model::Program& program) {
   const ProgramDefinition& definition = program.definition();
   Sizes sizes = sizes_of(definition);
-  Json json = {{"program", program.path()}, {"file_bytes", program.file_bytes()}, {"weights_bytes", sizes.weights_bytes},
-               {"parameters", sizes.parameters}, {"constants", definition.constants.size()},
-               {"metadata", definition.metadata}, {"limits", symbols_json(definition, Symbol::Kind::kLimit)},
+  Json json = {{"program", program.path()},
+               {"file_bytes", program.file_bytes()},
+               {"weights_bytes", sizes.weights_bytes},
+               {"parameters", sizes.parameters},
+               {"constants", definition.constants.size()},
+               {"metadata", definition.metadata},
+               {"limits", symbols_json(definition, Symbol::Kind::kLimit)},
                {"derived", symbols_json(definition, Symbol::Kind::kDerived)},
                {"dynamic", symbols_json(definition, Symbol::Kind::kDynamic)},
-               {"methods", Json::array()}, {"shared", Json::array()}, {"sections", Json::array()}};
-  for (const model::Method& method : definition.methods) json["methods"].push_back(method_json(definition, method));
+               {"methods", Json::array()},
+               {"shared", Json::array()},
+               {"sections", Json::array()}};
+  for (const model::Method& method : definition.methods)
+    json["methods"].push_back(method_json(definition, method));
   for (const model::SharedBuffer& buffer : definition.shared) {
     Json tensor = tensor_json(buffer);
     if (buffer.initial) tensor["initial"] = *buffer.initial;
     json["shared"].push_back(std::move(tensor));
   }
-  for (const auto& [name, bytes] : definition.sections) json["sections"].push_back({{"name", name}, {"bytes", bytes.size()}});
+  for (const auto& [name, bytes] : definition.sections)
+    json["sections"].push_back({{"name", name}, {"bytes", bytes.size()}});
   return json;
 }
 
@@ -134,14 +146,16 @@ std::string tensor_text(const model::TensorSpec& spec) {
 std::string bounds_text(const model::InputSpec& spec) {
   std::string text;
   if (spec.min_value || spec.max_value)
-    text = fmt::format("{} .. {}", spec.min_value ? spec.min_value->to_string() : "", spec.max_value ? spec.max_value->to_string() : "");
+    text = fmt::format("{} .. {}", spec.min_value ? spec.min_value->to_string() : "",
+                       spec.max_value ? spec.max_value->to_string() : "");
   if (spec.distinct) text += text.empty() ? "distinct" : ", distinct";
   if (!spec.sums_to.empty()) text += (text.empty() ? "sum is " : ", sum is ") + spec.sums_to;
   return printable(text);
 }
 
 std::string method_text(const ProgramDefinition& definition, const model::Method& method) {
-  std::string text = fmt::format("\nmethod {}: {} operators\n", printable(method.name), method.operations.size());
+  std::string text =
+      fmt::format("\nmethod {}: {} operators\n", printable(method.name), method.operations.size());
   if (method.inputs.empty() && method.outputs.empty()) return text;
   Table table({{""}, {"name"}, {"type"}, {"elements"}, {"meaning"}});
   for (const model::InputSpec& input : method.inputs)
@@ -163,10 +177,12 @@ std::string symbols_text(const ProgramDefinition& definition) {
   Table calls({{"size of a call"}, {"least", kRight}, {"most", kRight}, {"meaning"}});
   Table formulas({{"formula of"}, {""}, {""}});
   for (const Symbol& symbol : definition.symbols) {
-    std::string name = printable(symbol.name), help = printable(symbol.help), value = value_text(definition, symbol.value),
-                min = value_text(definition, symbol.min), max = value_text(definition, symbol.max);
+    std::string name = printable(symbol.name), help = printable(symbol.help),
+                value = value_text(definition, symbol.value), min = value_text(definition, symbol.min),
+                max = value_text(definition, symbol.max);
     auto add_formula = [&](const char* what, const Expression& expression) {
-      if (expression.kind() != Expression::Kind::kInteger) formulas.add({name, what, printable(expression.to_string())});
+      if (expression.kind() != Expression::Kind::kInteger)
+        formulas.add({name, what, printable(expression.to_string())});
     };
     if (symbol.kind == Symbol::Kind::kLimit) limits.add({name, value, min, max, help});
     if (symbol.kind == Symbol::Kind::kDynamic) calls.add({name, min, max, help});
@@ -178,7 +194,8 @@ std::string symbols_text(const ProgramDefinition& definition) {
     }
   }
   std::string text;
-  if (!limits.empty() || !calls.empty()) text += "\nChosen when a session is made; numbers hold while every limit has its default.\n";
+  if (!limits.empty() || !calls.empty())
+    text += "\nChosen when a session is made; numbers hold while every limit has its default.\n";
   for (const Table* table : {&limits, &calls, &formulas})
     if (!table->empty()) text += table->text("  ") + (table == &formulas ? "" : "\n");
   return text;
@@ -189,7 +206,8 @@ std::string info_text(const model::Program& program) {
   Sizes sizes = sizes_of(definition);
   Table facts({{"program"}, {printable(program.path())}});
   facts.add({"file bytes", with_commas(program.file_bytes())});
-  facts.add({"weight bytes", fmt::format("{} in {} constants", with_commas(sizes.weights_bytes), definition.constants.size())});
+  facts.add({"weight bytes", fmt::format("{} in {} constants", with_commas(sizes.weights_bytes),
+                                         definition.constants.size())});
   facts.add({"parameters", with_commas(sizes.parameters) + ", computed position tables not counted"});
   for (const auto& [name, value] : definition.metadata.items())
     facts.add({printable(name), printable(value.is_string() ? value.get<std::string>() : value.dump())});
@@ -198,12 +216,14 @@ std::string info_text(const model::Program& program) {
   if (!definition.shared.empty()) {
     Table shared({{"shared buffer"}, {"type"}, {"starts as"}});
     for (const model::SharedBuffer& buffer : definition.shared)
-      shared.add({printable(buffer.name), tensor_text(buffer), buffer.initial ? fmt::format("{}", *buffer.initial) : "0"});
+      shared.add({printable(buffer.name), tensor_text(buffer),
+                  buffer.initial ? fmt::format("{}", *buffer.initial) : "0"});
     text += "\n" + shared.text();
   }
   if (!definition.sections.empty()) {
     Table sections({{"section"}, {"bytes", Table::Align::kRight}});
-    for (const auto& [name, bytes] : definition.sections) sections.add({printable(name), with_commas(bytes.size())});
+    for (const auto& [name, bytes] : definition.sections)
+      sections.add({printable(name), with_commas(bytes.size())});
     text += "\n" + sections.text();
   }
   return text;

@@ -59,17 +59,23 @@ LineInput LineInput::of_text(std::string text) {
 }
 
 LineInput::LineInput(LineInput&& other) noexcept
-    : name_(std::move(other.name_)), fd_(std::exchange(other.fd_, -1)), ended_(other.ended_),
-      buffer_(std::move(other.buffer_)), start_(other.start_), scanned_(other.scanned_), lines_(other.lines_) {}
+    : name_(std::move(other.name_)),
+      fd_(std::exchange(other.fd_, -1)),
+      ended_(other.ended_),
+      buffer_(std::move(other.buffer_)),
+      start_(other.start_),
+      scanned_(other.scanned_),
+      lines_(other.lines_) {}
 
 LineInput::~LineInput() {
   if (fd_ > STDIN_FILENO) ::close(fd_);
 }
 
 bool LineInput::is_file(const std::string& path) const {
-  struct stat mine {}, other {};
-  return fd_ >= 0 && ::fstat(fd_, &mine) == 0 && ::stat(path.c_str(), &other) == 0 && mine.st_dev == other.st_dev &&
-         mine.st_ino == other.st_ino;
+  struct stat mine {
+  }, other{};
+  return fd_ >= 0 && ::fstat(fd_, &mine) == 0 && ::stat(path.c_str(), &other) == 0 &&
+         mine.st_dev == other.st_dev && mine.st_ino == other.st_ino;
 }
 
 bool LineInput::is_terminal() const { return fd_ >= 0 && ::isatty(fd_); }
@@ -85,7 +91,8 @@ Result<LineInput::Next> LineInput::next(bool wait) {
     }
     scanned_ = std::min(feed, buffer_.size());
     if (scanned_ - start_ > kMaxLineBytes)
-      return failure(ErrorCode::kBadInput, "{}: line {} is longer than {} bytes, expected a text with line feeds", name_,
+      return failure(ErrorCode::kBadInput,
+                     "{}: line {} is longer than {} bytes, expected a text with line feeds", name_,
                      lines_ + 1, kMaxLineBytes);
     if (ended_) {
       if (start_ == buffer_.size()) return Next{Next::Kind::kEnd, "", true};

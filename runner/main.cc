@@ -26,7 +26,8 @@ Exit codes: 0 fine, 1 a comparison differs, 2 usage, 3 bad model or input,
 4 I/O or memory, 130 interrupted. In a checkout, `./duet test` runs all tests.)";
 
 int report(const Error& error) {
-  if (error.code != ErrorCode::kClosedPipe && !error.message.empty()) std::cerr << "duet: " << with_option_names(error.message) << std::endl;
+  if (error.code != ErrorCode::kClosedPipe && !error.message.empty())
+    std::cerr << "duet: " << with_option_names(error.message) << std::endl;
   return memory::exit_code(error.code);
 }
 
@@ -84,7 +85,8 @@ int main(int argc, char** argv) {
   // A reader that goes away and a file that grows too large show as errors of write().
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);
-  // No file that is opened later may become a standard stream. A missing one fails when it is used, as it should.
+  // No file that is opened later may become a standard stream. A missing one fails when it is used, as it
+  // should.
   while (true) {
     int fd = ::open("/dev/null", O_RDONLY);
     if (fd == STDIN_FILENO && ::close(fd) == 0) fd = ::open("/dev/null", O_WRONLY);

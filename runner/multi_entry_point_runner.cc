@@ -6,7 +6,8 @@ namespace duet::runner {
 
 using model::TensorView;
 
-Result<MultiEntryPointRunner> MultiEntryPointRunner::load(const std::string& path, const model::SessionOptions& options) {
+Result<MultiEntryPointRunner> MultiEntryPointRunner::load(const std::string& path,
+                                                          const model::SessionOptions& options) {
   DUET_ASSIGN(auto program, model::Program::open(path));
   return load(std::move(program), options);
 }
@@ -23,11 +24,12 @@ std::vector<std::string> MultiEntryPointRunner::methods() const {
   return names;
 }
 
-Result<std::map<std::string, Tensor>> MultiEntryPointRunner::execute(const std::string& name,
-                                                                     const std::map<std::string, Tensor>& inputs) {
+Result<std::map<std::string, Tensor>> MultiEntryPointRunner::execute(
+    const std::string& name, const std::map<std::string, Tensor>& inputs) {
   int index = session_->find_method(name);
   if (index < 0)
-    return failure(ErrorCode::kUsage, "no method \"{}\"; the program has: {}", name, fmt::join(methods(), ", "));
+    return failure(ErrorCode::kUsage, "no method \"{}\"; the program has: {}", name,
+                   fmt::join(methods(), ", "));
   const model::Method& method = program().definition().methods[static_cast<size_t>(index)];
   std::vector<TensorView> views;
   std::string missing;
@@ -40,8 +42,8 @@ Result<std::map<std::string, Tensor>> MultiEntryPointRunner::execute(const std::
     const Tensor& tensor = given->second;
     TensorView view;
     if (tensor.dims.size() > model::kMaxRank)
-      return failure(ErrorCode::kUsage, "method {}: input {} has {} dimensions, expected at most {}", name, spec.name,
-                     tensor.dims.size(), model::kMaxRank);
+      return failure(ErrorCode::kUsage, "method {}: input {} has {} dimensions, expected at most {}", name,
+                     spec.name, tensor.dims.size(), model::kMaxRank);
     view.data = const_cast<std::byte*>(tensor.data.data());  // inputs are only read
     view.dtype = tensor.dtype;
     view.rank = static_cast<int>(tensor.dims.size());
@@ -49,11 +51,12 @@ Result<std::map<std::string, Tensor>> MultiEntryPointRunner::execute(const std::
     for (size_t i = 0; i < tensor.dims.size(); ++i) {
       view.dims[i] = tensor.dims[i];
       if (tensor.dims[i] < 0 || __builtin_mul_overflow(bytes, static_cast<uint64_t>(tensor.dims[i]), &bytes))
-        return failure(ErrorCode::kUsage, "method {}: input {} has a dimension of {}", name, spec.name, tensor.dims[i]);
+        return failure(ErrorCode::kUsage, "method {}: input {} has a dimension of {}", name, spec.name,
+                       tensor.dims[i]);
     }
     if (bytes != tensor.data.size())
-      return failure(ErrorCode::kUsage, "method {}: input {} has {} bytes, its shape says {}", name, spec.name,
-                     tensor.data.size(), bytes);
+      return failure(ErrorCode::kUsage, "method {}: input {} has {} bytes, its shape says {}", name,
+                     spec.name, tensor.data.size(), bytes);
     views.push_back(view);
   }
   if (!missing.empty()) return failure(ErrorCode::kUsage, "method {}: inputs not given: {}", name, missing);

@@ -41,12 +41,15 @@ class MultiEntryPointRunner {
   // Errors: those of Program::open and Session::create.
   static Result<MultiEntryPointRunner> load(const std::string& path, const model::SessionOptions& options);
   // Another session over a program that is open already.
-  static Result<MultiEntryPointRunner> load(std::shared_ptr<const model::Program> program, const model::SessionOptions& options);
+  static Result<MultiEntryPointRunner> load(std::shared_ptr<const model::Program> program,
+                                            const model::SessionOptions& options);
 
   std::vector<std::string> methods() const;
 
-  // Outputs by name. Errors: kUsage for an unknown method and for inputs that are missing, surplus or do not fit.
-  Result<std::map<std::string, Tensor>> execute(const std::string& method, const std::map<std::string, Tensor>& inputs);
+  // Outputs by name. Errors: kUsage for an unknown method and for inputs that are missing, surplus or do not
+  // fit.
+  Result<std::map<std::string, Tensor>> execute(const std::string& method,
+                                                const std::map<std::string, Tensor>& inputs);
 
   model::Session& session() { return *session_; }
   const model::Program& program() const { return session_->program(); }

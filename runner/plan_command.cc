@@ -1,5 +1,5 @@
-// duet plan: where every buffer of every method would lie under given limits. Opens the program, plans and prints; maps
-// no arena and starts no thread.
+// duet plan: where every buffer of every method would lie under given limits. Opens the program, plans and
+// prints; maps no arena and starts no thread.
 #include <algorithm>
 
 #include "memory/plan_picture.h"
@@ -37,14 +37,17 @@ struct Options {
 const char* arena_name(ArenaId id) { return kArenaNames[static_cast<size_t>(id)]; }
 
 uint64_t arena_bytes(const MemoryPlan& plan, ArenaId id) {
-  return id == ArenaId::kWorkspace ? plan.workspace_bytes : id == ArenaId::kShared ? plan.shared_bytes : plan.io_bytes;
+  return id == ArenaId::kWorkspace ? plan.workspace_bytes
+         : id == ArenaId::kShared  ? plan.shared_bytes
+                                   : plan.io_bytes;
 }
 
 // Every limit of the program, and the threads.
 Json limits_json(const model::ProgramDefinition& definition, const MemoryPlan& plan) {
   Json limits = Json::object();
   for (size_t i = 0; i < definition.symbols.size(); ++i)
-    if (definition.symbols[i].kind == model::Symbol::Kind::kLimit) limits[definition.symbols[i].name] = plan.symbols[i];
+    if (definition.symbols[i].kind == model::Symbol::Kind::kLimit)
+      limits[definition.symbols[i].name] = plan.symbols[i];
   limits["threads"] = plan.threads;
   return limits;
 }
@@ -52,21 +55,33 @@ Json limits_json(const model::ProgramDefinition& definition, const MemoryPlan& p
 // --- JSON
 
 Json method_json(const MethodPlan& method) {
-  Json json = {{"name", method.name}, {"steps", method.steps}, {"arena_bytes", method.arena_bytes},
-               {"naive_bytes", method.naive_bytes}, {"lower_bound_bytes", method.lower_bound_bytes},
-               {"io_bytes", method.io_bytes}, {"shared_bytes", method.shared_bytes}, {"buffers", Json::array()}};
+  Json json = {{"name", method.name},
+               {"steps", method.steps},
+               {"arena_bytes", method.arena_bytes},
+               {"naive_bytes", method.naive_bytes},
+               {"lower_bound_bytes", method.lower_bound_bytes},
+               {"io_bytes", method.io_bytes},
+               {"shared_bytes", method.shared_bytes},
+               {"buffers", Json::array()}};
   for (const BufferPlan& buffer : method.buffers)
-    json["buffers"].push_back({{"name", buffer.name}, {"arena", static_cast<int>(buffer.arena)}, {"offset", buffer.offset},
-                               {"bytes", buffer.bytes}, {"first", buffer.first}, {"last", buffer.last},
+    json["buffers"].push_back({{"name", buffer.name},
+                               {"arena", static_cast<int>(buffer.arena)},
+                               {"offset", buffer.offset},
+                               {"bytes", buffer.bytes},
+                               {"first", buffer.first},
+                               {"last", buffer.last},
                                {"shared", buffer.arena == ArenaId::kShared}});
   return json;
 }
 
 Json plan_json(const model::Program& program, const MemoryPlan& plan) {
-  Json json = {{"program", program.path()}, {"limits", limits_json(program.definition(), plan)}, {"arenas", Json::array()},
+  Json json = {{"program", program.path()},
+               {"limits", limits_json(program.definition(), plan)},
+               {"arenas", Json::array()},
                {"methods", Json::array()}};
   for (ArenaId id : kArenas)
-    json["arenas"].push_back({{"id", static_cast<int>(id)}, {"name", arena_name(id)}, {"bytes", arena_bytes(plan, id)}});
+    json["arenas"].push_back(
+        {{"id", static_cast<int>(id)}, {"name", arena_name(id)}, {"bytes", arena_bytes(plan, id)}});
   for (const MethodPlan& method : plan.methods) json["methods"].push_back(method_json(method));
   json["total_bytes"] = plan.total_bytes();
   return json;
@@ -74,8 +89,8 @@ Json plan_json(const model::Program& program, const MemoryPlan& plan) {
 
 // --- Text
 
-// The picture of a method's workspace. Its legend would repeat the table of buffers: it only gives the letters to the
-// table's rows, in `letters`, one for each buffer of `requests`.
+// The picture of a method's workspace. Its legend would repeat the table of buffers: it only gives the
+// letters to the table's rows, in `letters`, one for each buffer of `requests`.
 std::string picture(const std::vector<memory::BufferRequest>& requests, const memory::ArenaPlan& plan,
                     std::vector<std::string>& letters) {
   constexpr size_t kMostLetters = 62;  // of draw_plan()
@@ -91,19 +106,23 @@ std::string picture(const std::vector<memory::BufferRequest>& requests, const me
   size_t legend = lines.size() - lettered - others;
   for (size_t i = legend; i < legend + lettered; ++i) letters[std::stoul(lines[i].substr(2))] = lines[i][0];
   std::string drawing;
-  for (size_t i = 1; i < legend; ++i) drawing += "  " + lines[i] + "\n";  // the first line's totals stand elsewhere
+  for (size_t i = 1; i < legend; ++i)
+    drawing += "  " + lines[i] + "\n";  // the first line's totals stand elsewhere
   return drawing;
 }
 
 // One method's buffers in one arena; `letters` may be empty.
-std::string buffer_table(const std::vector<const BufferPlan*>& buffers, const std::vector<std::string>& letters) {
+std::string buffer_table(const std::vector<const BufferPlan*>& buffers,
+                         const std::vector<std::string>& letters) {
   using enum Table::Align;
-  std::vector<Table::Column> columns = {{"buffer"}, {"offset", kRight}, {"bytes", kRight}, {"operators", kRight}};
+  std::vector<Table::Column> columns = {
+      {"buffer"}, {"offset", kRight}, {"bytes", kRight}, {"operators", kRight}};
   if (!letters.empty()) columns.insert(columns.begin(), {""});
   Table table(std::move(columns));
   for (size_t i = 0; i < buffers.size(); ++i) {
     const BufferPlan& buffer = *buffers[i];
-    std::vector<std::string> cells = {printable(buffer.name), with_commas(buffer.offset), with_commas(buffer.bytes),
+    std::vector<std::string> cells = {printable(buffer.name), with_commas(buffer.offset),
+                                      with_commas(buffer.bytes),
                                       fmt::format("{}..{}", buffer.first, buffer.last)};
     if (!letters.empty()) cells.insert(cells.begin(), letters[i]);
     table.add(std::move(cells));
@@ -124,11 +143,12 @@ std::string workspace_text(const MethodPlan& method, const std::vector<const Buf
   std::vector<std::string> letters;
   std::string drawing = picture(requests, arena, letters);
   std::string text = buffer_table(buffers, letters);
-  text += fmt::format("  sum of all buffers (naive)  {:>14} bytes\n  most live at once (bound)   {:>14} bytes\n"
-                      "  arena                       {:>14} bytes, {:.3f} of the bound, {:.3f} of the sum\n",
-                      with_commas(method.naive_bytes), with_commas(method.lower_bound_bytes), with_commas(method.arena_bytes),
-                      static_cast<double>(method.arena_bytes) / static_cast<double>(method.lower_bound_bytes),
-                      static_cast<double>(method.arena_bytes) / static_cast<double>(method.naive_bytes));
+  text += fmt::format(
+      "  sum of all buffers (naive)  {:>14} bytes\n  most live at once (bound)   {:>14} bytes\n"
+      "  arena                       {:>14} bytes, {:.3f} of the bound, {:.3f} of the sum\n",
+      with_commas(method.naive_bytes), with_commas(method.lower_bound_bytes), with_commas(method.arena_bytes),
+      static_cast<double>(method.arena_bytes) / static_cast<double>(method.lower_bound_bytes),
+      static_cast<double>(method.arena_bytes) / static_cast<double>(method.naive_bytes));
   return text + drawing;
 }
 
@@ -142,7 +162,8 @@ std::string method_text(const MethodPlan& method) {
     if (buffers.empty()) continue;
     text += fmt::format("\n {} (arena {}), {} bytes\n", arena_name(id), static_cast<int>(id),
                         with_commas(used[static_cast<size_t>(id)]));
-    text += id == ArenaId::kWorkspace && method.arena_bytes > 0 ? workspace_text(method, buffers) : buffer_table(buffers, {});
+    text += id == ArenaId::kWorkspace && method.arena_bytes > 0 ? workspace_text(method, buffers)
+                                                                : buffer_table(buffers, {});
   }
   return text;
 }
@@ -156,7 +177,8 @@ std::string plan_text(const model::Program& program, const MemoryPlan& plan) {
   text += "\nThe whole session: all methods overlay the same workspace and io arena.\n";
   Table table({{"arena"}, {"bytes", Table::Align::kRight}});
   for (ArenaId id : kArenas)
-    table.add({fmt::format("{} {}", static_cast<int>(id), arena_name(id)), with_commas(arena_bytes(plan, id))});
+    table.add(
+        {fmt::format("{} {}", static_cast<int>(id), arena_name(id)), with_commas(arena_bytes(plan, id))});
   table.add({"total", with_commas(plan.total_bytes())});
   return text + table.text("  ");
 }

@@ -10,13 +10,16 @@ namespace {
 
 // Characters of UTF-8 text; a terminal shows most of them one cell wide.
 size_t width(std::string_view text) {
-  return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
+  return static_cast<size_t>(
+      std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
 }
 
 }  // namespace
 
 void ProgramOption::add_to(CLI::App& command) {
-  command.add_option("-m,--program,--model,PROGRAM", path, "Program made by `duet convert` [the English-French one of Duet]")
+  command
+      .add_option("-m,--program,--model,PROGRAM", path,
+                  "Program made by `duet convert` [the English-French one of Duet]")
       ->type_name("PROGRAM")
       ->check(not_empty());
 }

@@ -1,5 +1,5 @@
-// What the commands that report share (plan, info, bench, tokenize): which program they look at, aligned tables, and
-// results on standard output.
+// What the commands that report share (plan, info, bench, tokenize): which program they look at, aligned
+// tables, and results on standard output.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -14,7 +14,8 @@
 
 namespace duet::runner {
 
-// The program a command looks at: `duet info x.duet` or `duet info -m x.duet`; without one, the one that ships with Duet.
+// The program a command looks at: `duet info x.duet` or `duet info -m x.duet`; without one, the one that
+// ships with Duet.
 struct ProgramOption {
   std::string path;
   void add_to(CLI::App& command);

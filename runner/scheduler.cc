@@ -17,7 +17,8 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 Scheduler::Scheduler(EncoderDecoderRunner& runner) : runner_(runner) {
   auto slots = static_cast<size_t>(runner.slots());
   for (size_t i = slots; i-- > 0;) free_slots_.push_back(static_cast<int32_t>(i));
-  (void)runner_.release(free_slots_);  // of a scheduler that an error ended: cannot fail, every slot is named once
+  (void)runner_.release(
+      free_slots_);  // of a scheduler that an error ended: cannot fail, every slot is named once
   active_.reserve(slots);
   step_slots_.reserve(slots);
   progress_.reserve(slots);
@@ -33,8 +34,8 @@ Status Scheduler::submit(Request request) {
     return failure(ErrorCode::kUsage, "a limit of {} target tokens, expected 1 to {} (--max-target-tokens)",
                    request.target_limit, runner_.max_target_tokens());
   if (static_cast<int64_t>(request.prefix.size()) >= request.target_limit)
-    return failure(ErrorCode::kUsage, "a prefix of {} tokens leaves no room below the limit of {}", request.prefix.size(),
-                   request.target_limit);
+    return failure(ErrorCode::kUsage, "a prefix of {} tokens leaves no room below the limit of {}",
+                   request.prefix.size(), request.target_limit);
   waiting_.push_back({std::move(request), 0});
   return {};
 }
@@ -42,7 +43,8 @@ Status Scheduler::submit(Request request) {
 // Translations are about as long as their sources; a restarted request has shown how long it is at least.
 int64_t Scheduler::foresee_blocks(const Waiting& waiting) const {
   auto source = static_cast<int64_t>(waiting.request.source.size());
-  int64_t target = std::max(source + source / 4 + model::kBlockTokens, waiting.least_target + model::kBlockTokens);
+  int64_t target =
+      std::max(source + source / 4 + model::kBlockTokens, waiting.least_target + model::kBlockTokens);
   target = std::clamp(target, static_cast<int64_t>(waiting.request.prefix.size()) + 1,
                       static_cast<int64_t>(waiting.request.target_limit));
   return model::blocks_of(source) + model::blocks_of(target);
@@ -51,13 +53,15 @@ int64_t Scheduler::foresee_blocks(const Waiting& waiting) const {
 bool Scheduler::take(Active& active, const EncoderDecoderRunner::Choice& choice) {
   active.hypothesis.tokens.push_back(choice.token);
   active.hypothesis.scores.push_back(choice.score);
-  active.hypothesis.cut = choice.finished && static_cast<int32_t>(active.hypothesis.tokens.size()) >= active.request.target_limit;
+  active.hypothesis.cut =
+      choice.finished && static_cast<int32_t>(active.hypothesis.tokens.size()) >= active.request.target_limit;
   progress_.push_back({active.request.id, active.slot, choice.token, choice.finished});
   ++counts_.target_tokens;
   return choice.finished;
 }
 
-// Hands over and removes the requests among active_[first..] whose newest progress says that they have finished.
+// Hands over and removes the requests among active_[first..] whose newest progress says that they have
+// finished.
 Status Scheduler::finish(size_t first, const Finished& finished) {
   size_t kept = first, entry = progress_.size() - (active_.size() - first);
   for (size_t i = first; i < active_.size(); ++i, ++entry) {
@@ -102,7 +106,8 @@ Status Scheduler::admit(const Finished& finished) {
   if (active_.size() == first) return {};
   rows_.clear();
   for (size_t i = first; i < active_.size(); ++i)
-    rows_.push_back({active_[i].slot, active_[i].request.source, active_[i].request.prefix, active_[i].request.target_limit});
+    rows_.push_back({active_[i].slot, active_[i].request.source, active_[i].request.prefix,
+                     active_[i].request.target_limit});
   auto start = std::chrono::steady_clock::now();
   DUET_ASSIGN(auto choices, runner_.prefill(rows_));
   counts_.prefill_seconds += seconds_since(start);
@@ -122,7 +127,8 @@ Status Scheduler::make_room() {
     Active& youngest = active_.back();
     DUET_TRY(runner_.release({&youngest.slot, 1}));
     free_slots_.push_back(youngest.slot);
-    waiting_.push_front({std::move(youngest.request), static_cast<int64_t>(youngest.hypothesis.tokens.size())});
+    waiting_.push_front(
+        {std::move(youngest.request), static_cast<int64_t>(youngest.hypothesis.tokens.size())});
     active_.pop_back();
     ++counts_.restarts;
   }

@@ -1,9 +1,11 @@
-// Continuous batching: requests wait in a queue, enter slots as these become free while the other slots go on, and leave
-// with their tokens as soon as they have finished.
+// Continuous batching: requests wait in a queue, enter slots as these become free while the other slots go
+// on, and leave with their tokens as soon as they have finished.
 //
-//  - A request is admitted when a slot is free and its blocks, as far as they can be foreseen, fit beside those foreseen
+//  - A request is admitted when a slot is free and its blocks, as far as they can be foreseen, fit beside
+//  those foreseen
 //    for the requests that are decoding. The oldest one always fits: the pool holds any single request.
-//  - When the pool runs dry nevertheless, the youngest request is restarted later; greedy decoding gives it the same
+//  - When the pool runs dry nevertheless, the youngest request is restarted later; greedy decoding gives it
+//  the same
 //    tokens again, so this cannot be seen in the output.
 //  - What a request gets does not depend on what it shared a batch with (invariant 1 of the kernels).
 #pragma once
@@ -59,8 +61,9 @@ class Scheduler {
   };
   using Stepped = std::function<Status(std::span<const Progress>)>;
 
-  // Admits what fits, then one decode step; finished requests are handed over. Errors: the runner's and the callbacks';
-  // after one, only a new scheduler over the same runner goes on. REQUIRES: !idle(), no error so far.
+  // Admits what fits, then one decode step; finished requests are handed over. Errors: the runner's and the
+  // callbacks'; after one, only a new scheduler over the same runner goes on. REQUIRES: !idle(), no error so
+  // far.
   Status step(const Finished& finished, const Stepped& stepped = nullptr);
 
   const SchedulerCounts& counts() const { return counts_; }

@@ -18,13 +18,16 @@ size_t edits(const std::string& a, const std::string& b) {
         continue;
       }
       d[i][j] = std::min({d[i - 1][j] + 1, d[i][j - 1] + 1, d[i - 1][j - 1] + (a[i - 1] != b[j - 1])});
-      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) d[i][j] = std::min(d[i][j], d[i - 2][j - 2] + 1);
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+        d[i][j] = std::min(d[i][j], d[i - 2][j - 2] + 1);
     }
   }
   return d[a.size()][b.size()];
 }
 
-std::string without_dashes(const std::string& word) { return word.substr(std::min(word.find_first_not_of('-'), word.size())); }
+std::string without_dashes(const std::string& word) {
+  return word.substr(std::min(word.find_first_not_of('-'), word.size()));
+}
 
 bool takes_value(const CLI::Option& option) { return option.get_items_expected_max() > 0; }
 
@@ -49,8 +52,9 @@ const CLI::Option* find_option(const CLI::App& app, const std::string& name) {
 
 bool takes_texts(const CLI::App& app) {
   auto options = app.get_options();
-  return std::any_of(options.begin(), options.end(),
-                     [](const CLI::Option* option) { return option->get_positional() && option->get_items_expected_max() > 1; });
+  return std::any_of(options.begin(), options.end(), [](const CLI::Option* option) {
+    return option->get_positional() && option->get_items_expected_max() > 1;
+  });
 }
 
 const CLI::App* find_command(const CLI::App& app, int argc, const char* const* argv) {
@@ -61,7 +65,7 @@ const CLI::App* find_command(const CLI::App& app, int argc, const char* const* a
 
 // What the words behind a command say, in the order that CLI11 reads them.
 struct Words {
-  std::string unknown_option;             // the first
+  std::string unknown_option;  // the first
   const CLI::Option* lacks_value = nullptr;
   std::map<const CLI::Option*, int> counts;
 };
@@ -81,7 +85,8 @@ Words read_words(const CLI::App& command, int argc, const char* const* argv) {
       const CLI::Option* option = find_option(command, name);
       if (!option) {
         // "-slots" is one word to the person who typed it.
-        if (words.unknown_option.empty()) words.unknown_option = is_long ? name : j == 1 ? word.substr(0, equals) : name;
+        if (words.unknown_option.empty())
+          words.unknown_option = is_long ? name : j == 1 ? word.substr(0, equals) : name;
         break;
       }
       ++words.counts[option];
@@ -109,7 +114,8 @@ std::string explain_first_word(const CLI::App& app, const std::string& word) {
   const std::string help = "; `duet --help` lists the commands";
   if (!word.starts_with("-")) {
     std::string meant = nearest(word, commands);
-    return "unknown command \"" + word + "\"" + (meant.empty() ? "" : ", did you mean \"" + meant + "\"?") + help;
+    return "unknown command \"" + word + "\"" + (meant.empty() ? "" : ", did you mean \"" + meant + "\"?") +
+           help;
   }
   std::string name = word.substr(0, word.find('='));
   for (const CLI::App* command : app.get_subcommands(nullptr))
@@ -119,7 +125,8 @@ std::string explain_first_word(const CLI::App& app, const std::string& word) {
   for (const std::string& command : commands) names.push_back("--" + command);
   std::string meant = nearest(name, names);
   // "--translate" is a command to which somebody gave dashes.
-  if (std::find(commands.begin(), commands.end(), without_dashes(meant)) != commands.end()) meant = without_dashes(meant);
+  if (std::find(commands.begin(), commands.end(), without_dashes(meant)) != commands.end())
+    meant = without_dashes(meant);
   return "unknown option " + name + (meant.empty() ? "" : ", did you mean " + meant + "?") + help;
 }
 
@@ -141,14 +148,18 @@ std::string nearest(const std::string& word, const std::vector<std::string>& can
   if (!best.empty() || typed.size() < 3) return best;
   auto only = [&](auto&& fits) {
     auto found = std::find_if(candidates.begin(), candidates.end(), fits);
-    bool once = found != candidates.end() && std::find_if(std::next(found), candidates.end(), fits) == candidates.end();
+    bool once = found != candidates.end() &&
+                std::find_if(std::next(found), candidates.end(), fits) == candidates.end();
     return once ? *found : std::string();
   };
-  best = only([&](const std::string& c) { return without_dashes(c).starts_with(typed) || typed.starts_with(without_dashes(c)); });
+  best = only([&](const std::string& c) {
+    return without_dashes(c).starts_with(typed) || typed.starts_with(without_dashes(c));
+  });
   return best.empty() ? only([&](const std::string& c) { return c.ends_with(typed); }) : best;
 }
 
-std::string explain_usage_error(const CLI::App& app, const CLI::ParseError& error, int argc, const char* const* argv) {
+std::string explain_usage_error(const CLI::App& app, const CLI::ParseError& error, int argc,
+                                const char* const* argv) {
   const CLI::App* command = find_command(app, argc, argv);
   if (!command) return explain_first_word(app, argc > 1 ? argv[1] : "");
   const std::string help = "; see `duet " + command->get_name() + " --help`";
@@ -162,7 +173,8 @@ std::string explain_usage_error(const CLI::App& app, const CLI::ParseError& erro
       return name_of(*option) + " is given " + std::to_string(count) + " times, expected once" + help;
   std::string what = error.what();
   std::replace(what.begin(), what.end(), '\n', ' ');
-  for (std::string_view wordy : {"The following argument was not expected:", "The following arguments were not expected:"})
+  for (std::string_view wordy :
+       {"The following argument was not expected:", "The following arguments were not expected:"})
     if (what.starts_with(wordy)) what = "unexpected argument" + what.substr(wordy.size());
   return command->get_name() + ": " + what + help;
 }
@@ -172,11 +184,14 @@ namespace {
 // "--slots=", "-m=x" and "--json=3", which CLI11 reads as "--slots NEXT", "-m '=x'" and "--json".
 std::string explain_equals_sign(const CLI::App& command, const std::string& word, const std::string& name) {
   if (!word.starts_with("-") || name.size() == word.size()) return "";
-  const CLI::Option* option = name.size() == 2 || name.starts_with("--") ? find_option(command, name) : nullptr;
+  const CLI::Option* option =
+      name.size() == 2 || name.starts_with("--") ? find_option(command, name) : nullptr;
   if (!option) return "";
-  if (!takes_value(*option)) return option->get_type_name().empty() ? name + " takes no value: write " + name : "";
+  if (!takes_value(*option))
+    return option->get_type_name().empty() ? name + " takes no value: write " + name : "";
   if (name.size() == 2) return "unexpected = in " + word + ": write " + name + " " + option->get_type_name();
-  return name.size() + 1 == word.size() ? name + " needs a value: " + name + "=" + option->get_type_name() : "";
+  return name.size() + 1 == word.size() ? name + " needs a value: " + name + "=" + option->get_type_name()
+                                        : "";
 }
 
 }  // namespace
@@ -188,7 +203,8 @@ std::string explain_doubtful_word(const CLI::App& app, int argc, const char* con
   for (int i = 2; i < argc; ++i) {
     std::string word = argv[i], name = word.substr(0, word.find('='));
     if (word == "--") return "";
-    if (std::string problem = explain_equals_sign(*command, word, name); !problem.empty()) return problem + help;
+    if (std::string problem = explain_equals_sign(*command, word, name); !problem.empty())
+      return problem + help;
     if (name.find(' ') != std::string::npos) continue;
     bool dashes = name.starts_with("---");
     for (std::string_view dash : {"\u2012", "\u2013", "\u2014", "\u2015", "\u2212"})
@@ -200,7 +216,8 @@ std::string explain_doubtful_word(const CLI::App& app, int argc, const char* con
     if (!dashes || name.size() < 2 || !std::isalpha(static_cast<unsigned char>(name[0]))) continue;
     std::string meant = nearest(name, option_names(*command));
     if (!meant.empty())
-      return "\"" + word + "\" looks like an option, did you mean " + meant + "? (as text it goes behind --)" + help;
+      return "\"" + word + "\" looks like an option, did you mean " + meant +
+             "? (as text it goes behind --)" + help;
   }
   return "";
 }

@@ -20,7 +20,8 @@ Result<TextOutput> TextOutput::open(const std::string& path) {
   if (path.empty() || path == "-") return TextOutput("standard output", "", STDOUT_FILENO);
   struct stat info {};
   bool exists = ::stat(path.c_str(), &info) == 0;
-  if (exists && S_ISDIR(info.st_mode)) return failure(ErrorCode::kIo, "{}: is a directory, expected a file", path);
+  if (exists && S_ISDIR(info.st_mode))
+    return failure(ErrorCode::kIo, "{}: is a directory, expected a file", path);
   if (exists && ::access(path.c_str(), W_OK) != 0)
     return failure(ErrorCode::kIo, "{}: cannot write: {}", path, std::strerror(errno));
   bool direct = exists && !S_ISREG(info.st_mode);
@@ -39,12 +40,15 @@ Result<TextOutput> TextOutput::open(const std::string& path) {
     return failure(ErrorCode::kIo, "{}: cannot create: {}", target, std::strerror(problem));
   }
   if (exists && !direct) [[maybe_unused]]
-    int kept = ::fchmod(fd, info.st_mode & 07777);  // whoever could not read the old file cannot read the new one
+    int kept =
+        ::fchmod(fd, info.st_mode & 07777);  // whoever could not read the old file cannot read the new one
   return TextOutput(std::move(file), std::move(part), fd);
 }
 
 TextOutput::TextOutput(TextOutput&& other) noexcept
-    : path_(std::move(other.path_)), part_(std::move(other.part_)), fd_(std::exchange(other.fd_, -1)),
+    : path_(std::move(other.path_)),
+      part_(std::move(other.part_)),
+      fd_(std::exchange(other.fd_, -1)),
       buffer_(std::move(other.buffer_)),
       written_(other.written_) {}
 
@@ -67,7 +71,9 @@ Status TextOutput::flush() {
     ssize_t n = ::write(fd_, buffer_.data() + done, buffer_.size() - done);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && errno == EAGAIN) {  // somebody made our pipe non-blocking
-      struct pollfd ready {fd_, POLLOUT, 0};
+      struct pollfd ready {
+        fd_, POLLOUT, 0
+      };
       ::poll(&ready, 1, -1);
       continue;
     }
@@ -75,7 +81,8 @@ Status TextOutput::flush() {
       int problem = errno;
       buffer_.erase(0, done);
       if (problem == EPIPE) return failure(ErrorCode::kClosedPipe, "{}: nobody reads any more", path_);
-      return failure(ErrorCode::kIo, "{}: cannot write: {}", part_.empty() ? path_ : part_, std::strerror(problem));
+      return failure(ErrorCode::kIo, "{}: cannot write: {}", part_.empty() ? path_ : part_,
+                     std::strerror(problem));
     }
     done += static_cast<size_t>(n);
     written_ += static_cast<uint64_t>(n);
@@ -89,7 +96,8 @@ Status TextOutput::finish() {
   if (fd_ <= STDERR_FILENO) return {};
   int fd = std::exchange(fd_, -1);
   if ((!part_.empty() && ::fsync(fd) != 0 && errno != EINVAL) | (::close(fd) != 0))
-    return failure(ErrorCode::kIo, "{}: cannot write: {}", part_.empty() ? path_ : part_, std::strerror(errno));
+    return failure(ErrorCode::kIo, "{}: cannot write: {}", part_.empty() ? path_ : part_,
+                   std::strerror(errno));
   if (part_.empty()) return {};
   if (std::rename(part_.c_str(), path_.c_str()) != 0)
     return failure(ErrorCode::kIo, "{}: cannot rename to {}: {}", part_, path_, std::strerror(errno));

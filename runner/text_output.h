@@ -10,8 +10,8 @@ namespace duet::runner {
 
 class TextOutput {
  public:
-  // "" or "-": standard output. A regular file is written as FILE.part and renamed by finish(); a FIFO or a device is
-  // written to directly. Errors: kIo.
+  // "" or "-": standard output. A regular file is written as FILE.part and renamed by finish(); a FIFO or a
+  // device is written to directly. Errors: kIo.
   static Result<TextOutput> open(const std::string& path);
 
   TextOutput(TextOutput&& other) noexcept;
@@ -21,7 +21,8 @@ class TextOutput {
   // Buffered. Errors: kIo (a full disk, …), kClosedPipe when nobody reads any more.
   Status write(std::string_view text);
   Status flush();
-  // Flushes, and gives the file its name. Without it a .part file stays, with all that was flushed, if that is anything.
+  // Flushes, and gives the file its name. Without it a .part file stays, with all that was flushed, if that
+  // is anything.
   Status finish();
 
   bool is_terminal() const;
@@ -30,7 +31,8 @@ class TextOutput {
   uint64_t bytes_written() const { return written_; }
 
  private:
-  TextOutput(std::string path, std::string part, int fd) : path_(std::move(path)), part_(std::move(part)), fd_(fd) {}
+  TextOutput(std::string path, std::string part, int fd)
+      : path_(std::move(path)), part_(std::move(part)), fd_(fd) {}
 
   std::string path_, part_;
   int fd_;

@@ -13,7 +13,8 @@
 namespace duet::runner {
 namespace {
 
-constexpr const char* kHelp = R"(Splits text into the tokens of a model: arguments (each a line) or standard input.
+constexpr const char* kHelp =
+    R"(Splits text into the tokens of a model: arguments (each a line) or standard input.
 
 Every line of the input gives one line of output: pieces, separated by spaces
 (the sign U+2581 stands for a space of the text). --ids gives numbers instead,
@@ -33,7 +34,8 @@ struct Options {
 
 class TokenizeJob {
  public:
-  TokenizeJob(const Options& options, const tokenizer::Tokenizer& tokenizer, LineInput input, TextOutput output)
+  TokenizeJob(const Options& options, const tokenizer::Tokenizer& tokenizer, LineInput input,
+              TextOutput output)
       : options_(options), tokenizer_(tokenizer), input_(std::move(input)), output_(std::move(output)) {}
 
   Result<int> run() {
@@ -70,15 +72,19 @@ class TokenizeJob {
   Result<std::string> encode(std::string bytes) const {
     auto text = tokenizer::sanitize_utf8(std::move(bytes));
     if (text.replaced > 0)
-      memory::log(memory::LogLevel::kWarning, fmt::format("{}: line {}: {} invalid UTF-8 sequence{} replaced by U+FFFD",
-                                                          input_.name(), lines_, text.replaced, text.replaced > 1 ? "s" : ""));
+      memory::log(memory::LogLevel::kWarning,
+                  fmt::format("{}: line {}: {} invalid UTF-8 sequence{} replaced by U+FFFD", input_.name(),
+                              lines_, text.replaced, text.replaced > 1 ? "s" : ""));
     auto encoding = options_.target ? tokenizer_.encode_target(text.text) : tokenizer_.encode(text.text);
-    if (!encoding) return failure(ErrorCode::kBadInput, "{}: line {}: {}", input_.name(), lines_, encoding.error().message);
+    if (!encoding)
+      return failure(ErrorCode::kBadInput, "{}: line {}: {}", input_.name(), lines_,
+                     encoding.error().message);
     if (options_.ids) return fmt::format("{}", fmt::join(encoding->ids, " "));
     std::string pieces;
     for (size_t i = 0; i + 1 < encoding->ids.size(); ++i) {  // the last one is </s>
       if (i > 0) pieces += ' ';
-      pieces += options_.target ? tokenizer_.target_piece(encoding->ids[i]) : tokenizer_.source_piece(encoding->ids[i]);
+      pieces += options_.target ? tokenizer_.target_piece(encoding->ids[i])
+                                : tokenizer_.source_piece(encoding->ids[i]);
     }
     return pieces;
   }
@@ -96,8 +102,8 @@ class TokenizeJob {
       auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), id);
       if (error != std::errc() || end != word.data() + word.size() || id < 0 ||
           static_cast<uint32_t>(id) >= tokenizer_.target_size())
-        return failure(ErrorCode::kBadInput, "{}: line {}: token id \"{}\", expected a number from 0 to {}", input_.name(),
-                       lines_, shortened(word), tokenizer_.target_size() - 1);
+        return failure(ErrorCode::kBadInput, "{}: line {}: token id \"{}\", expected a number from 0 to {}",
+                       input_.name(), lines_, shortened(word), tokenizer_.target_size() - 1);
       ids.push_back(id);
     }
     return tokenizer_.decode(ids);
@@ -106,9 +112,10 @@ class TokenizeJob {
   // For a message: a word of any length and any bytes.
   static std::string shortened(std::string_view word) {
     constexpr size_t kMostBytes = 40;
-    std::string text = word.size() <= kMostBytes
-                           ? std::string(word)
-                           : std::string(word.substr(0, tokenizer::code_point_boundary(word, kMostBytes))) + "…";
+    std::string text =
+        word.size() <= kMostBytes
+            ? std::string(word)
+            : std::string(word.substr(0, tokenizer::code_point_boundary(word, kMostBytes))) + "…";
     return printable(tokenizer::sanitize_utf8(std::move(text)).text);
   }
 
@@ -125,13 +132,17 @@ Result<int> run(const Options& options) {
   ProgramOption program_option{options.program};
   DUET_ASSIGN(auto program, program_option.open());
   if (program->section(kSourceSpm).empty())
-    return failure(ErrorCode::kBadInput, "{}: this program has no tokenizer (no section {})", program->path(), kSourceSpm);
+    return failure(ErrorCode::kBadInput, "{}: this program has no tokenizer (no section {})", program->path(),
+                   kSourceSpm);
   auto tokenizer = tokenizer::Tokenizer::create({program->section(kSourceSpm), program->section(kTargetSpm),
-                                                 program->section(kSourceVocabulary), program->section(kTargetVocabulary)});
-  if (!tokenizer) return failure(tokenizer.error().code, "{}: {}", program->path(), tokenizer.error().message);
+                                                 program->section(kSourceVocabulary),
+                                                 program->section(kTargetVocabulary)});
+  if (!tokenizer)
+    return failure(tokenizer.error().code, "{}: {}", program->path(), tokenizer.error().message);
   std::string all;
   for (const std::string& text : options.texts) all += text + "\n";
-  DUET_ASSIGN(auto input, options.texts.empty() ? LineInput::open("-") : Result<LineInput>(LineInput::of_text(std::move(all))));
+  DUET_ASSIGN(auto input, options.texts.empty() ? LineInput::open("-")
+                                                : Result<LineInput>(LineInput::of_text(std::move(all))));
   DUET_ASSIGN(auto output, TextOutput::open(""));
   return TokenizeJob(options, *tokenizer, std::move(input), std::move(output)).run();
 }
@@ -142,14 +153,20 @@ void add_tokenize_command(CLI::App& app, Command& chosen) {
   auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand("tokenize", kHelp);
   command->footer(kFooter);
-  command->add_option("TEXT", options->texts, "Text to split (with --decode: ids), a line each; without it, standard input");
-  command->add_option("-m,--program,--model", options->program,
-                      "Program made by `duet convert` [the English-French one of Duet]")
+  command->add_option("TEXT", options->texts,
+                      "Text to split (with --decode: ids), a line each; without it, standard input");
+  command
+      ->add_option("-m,--program,--model", options->program,
+                   "Program made by `duet convert` [the English-French one of Duet]")
       ->type_name("PROGRAM")
       ->check(not_empty());
-  CLI::Option* ids = command->add_flag("--ids", options->ids, "Numbers instead of pieces, with the final </s>");
-  CLI::Option* target = command->add_flag("--target", options->target, "The text is a translation: use the target side");
-  command->add_flag("--decode", options->decode, "Lines are ids of the target side, separated by spaces; gives their text")
+  CLI::Option* ids =
+      command->add_flag("--ids", options->ids, "Numbers instead of pieces, with the final </s>");
+  CLI::Option* target =
+      command->add_flag("--target", options->target, "The text is a translation: use the target side");
+  command
+      ->add_flag("--decode", options->decode,
+                 "Lines are ids of the target side, separated by spaces; gives their text")
       ->excludes(ids)
       ->excludes(target);
   options->log.add_to(*command);

@@ -39,7 +39,9 @@ struct Options {
   LogOptions log;
 };
 
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
 
 // Not getrusage(): its peak includes the process that started this one.
 uint64_t peak_rss_bytes() {
@@ -59,8 +61,9 @@ class ProgressLine {
   void update(uint64_t lines, uint64_t tokens) {
     if (!shown_ || seconds_since(last_) < 0.2) return;
     last_ = Clock::now();
-    std::string text = fmt::format("\r{} line{}, {} tokens/s \x1b[K", with_commas(lines), plural(lines),
-                                   with_commas(static_cast<uint64_t>(static_cast<double>(tokens) / seconds_since(start_))));
+    std::string text =
+        fmt::format("\r{} line{}, {} tokens/s \x1b[K", with_commas(lines), plural(lines),
+                    with_commas(static_cast<uint64_t>(static_cast<double>(tokens) / seconds_since(start_))));
     visible_ = ::write(STDERR_FILENO, text.data(), text.size()) > 0;
   }
   void clear() {
@@ -75,22 +78,34 @@ class ProgressLine {
 };
 
 nlohmann::ordered_json line_json(const Line& line) {
-  nlohmann::ordered_json json = {{"line", line.number}, {"source", line.source}, {"translation", line.translation},
+  nlohmann::ordered_json json = {{"line", line.number},
+                                 {"source", line.source},
+                                 {"translation", line.translation},
                                  {"warnings", nlohmann::ordered_json::array()},
                                  {"segments", nlohmann::ordered_json::array()}};
   for (const Warning& warning : line.warnings) json["warnings"].push_back(warning.text);
   for (const Segment& s : line.segments)
-    json["segments"].push_back({{"source", s.source}, {"translation", s.translation}, {"source_ids", s.source_ids},
-                                {"target_ids", s.target_ids}, {"score", s.score}, {"token_scores", s.token_scores},
+    json["segments"].push_back({{"source", s.source},
+                                {"translation", s.translation},
+                                {"source_ids", s.source_ids},
+                                {"target_ids", s.target_ids},
+                                {"score", s.score},
+                                {"token_scores", s.token_scores},
                                 {"cut", s.cut}});
   return json;
 }
 
 class TranslateJob {
  public:
-  TranslateJob(const Options& options, Clock::time_point start, Translator translator, LineInput input, TextOutput output)
-      : options_(options), start_(start), translator_(std::move(translator)), input_(std::move(input)), output_(std::move(output)),
-        progress_(!options.log.quiet && ::isatty(STDERR_FILENO) && !output_.is_terminal() && !input_.is_terminal()) {}
+  TranslateJob(const Options& options, Clock::time_point start, Translator translator, LineInput input,
+               TextOutput output)
+      : options_(options),
+        start_(start),
+        translator_(std::move(translator)),
+        input_(std::move(input)),
+        output_(std::move(output)),
+        progress_(!options.log.quiet && ::isatty(STDERR_FILENO) && !output_.is_terminal() &&
+                  !input_.is_terminal()) {}
 
   Result<int> run() {
     if (options_.stats) translator_.measure();
@@ -124,7 +139,8 @@ class TranslateJob {
 
   // Reads lines while there are some and room for them. True: the input has ended.
   Result<bool> read_lines() {
-    // Enough segments to keep the slots full; lines wait for longer ones before them, blank ones cost nothing.
+    // Enough segments to keep the slots full; lines wait for longer ones before them, blank ones cost
+    // nothing.
     constexpr size_t kMostBytes = size_t{1} << 20, kMostLines = 4096;
     const size_t most_segments = static_cast<size_t>(translator_.runner().slots()) * 4 + 16;
     while (translator_.segments_in_flight() < most_segments && translator_.lines_in_flight() < kMostLines &&
@@ -135,8 +151,10 @@ class TranslateJob {
       if (!next.ended_by_feed) unfed_line_ = lines_read_ + 1;
       ++lines_read_;
       Status submitted = translator_.submit(std::move(next.line));
-      if (!submitted) return failure(submitted.error().code, "{}: {}", input_.name(), submitted.error().message);
-      if (options_.stream == "tokens" && translator_.requests() >= batch_start_ + static_cast<uint64_t>(translator_.runner().slots()))
+      if (!submitted)
+        return failure(submitted.error().code, "{}: {}", input_.name(), submitted.error().message);
+      if (options_.stream == "tokens" &&
+          translator_.requests() >= batch_start_ + static_cast<uint64_t>(translator_.runner().slots()))
         return false;
     }
     return false;
@@ -169,8 +187,9 @@ class TranslateJob {
   Status write_line(Line&& line) {
     warn(line);
     ++lines_;
-    std::string text = options_.json ? line_json(line).dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace)
-                                     : std::move(line.translation);
+    std::string text =
+        options_.json ? line_json(line).dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace)
+                      : std::move(line.translation);
     // What was streamed already is not written twice.
     if (!streamed_.empty() && text.starts_with(streamed_)) text.erase(0, streamed_.size());
     streamed_.clear();
@@ -187,7 +206,8 @@ class TranslateJob {
     return {};
   }
 
-  // Each step for the whole batch, as the reference runner prints it: ['<pad> Bonjour','<pad> quand',]['Monde','la',]
+  // Each step for the whole batch, as the reference runner prints it: ['<pad> Bonjour','<pad>
+  // quand',]['Monde','la',]
   Status stream_tokens() {
     std::vector<bool> started;
     translator_.observe_tokens([&](std::span<const Scheduler::Progress> progress) -> Status {
@@ -236,25 +256,29 @@ class TranslateJob {
       }
       if (++warnings_ > kMostShown) continue;
       progress_.clear();
-      memory::log(memory::LogLevel::kWarning, fmt::format("{}: line {}: {}", input_.name(), line.number, warning.text));
+      memory::log(memory::LogLevel::kWarning,
+                  fmt::format("{}: line {}: {}", input_.name(), line.number, warning.text));
     }
     if (warnings_ > kMostShown) warnings_hidden_ = warnings_ - kMostShown;
   }
 
   void summarize_warnings() const {
     if (warnings_hidden_ > 0)
-      memory::log(memory::LogLevel::kWarning, fmt::format("{} more warnings; --json gives them all", warnings_hidden_));
-    if (lines_with_unknown_ > 0)
       memory::log(memory::LogLevel::kWarning,
-                  fmt::format("{} line{} with characters that the model does not know and cannot translate; --json names them",
-                              lines_with_unknown_, plural(lines_with_unknown_)));
+                  fmt::format("{} more warnings; --json gives them all", warnings_hidden_));
+    if (lines_with_unknown_ > 0)
+      memory::log(memory::LogLevel::kWarning, fmt::format("{} line{} with characters that the model does not "
+                                                          "know and cannot translate; --json names them",
+                                                          lines_with_unknown_, plural(lines_with_unknown_)));
   }
 
   void print_stats() {
     TranslatorTimes times = translator_.times();
     const SchedulerCounts& counts = translator_.counts();
     double total = seconds_since(start_), work = total - times.load_seconds;
-    auto rate = [](uint64_t count, double seconds) { return seconds > 0 ? static_cast<double>(count) / seconds : 0.0; };
+    auto rate = [](uint64_t count, double seconds) {
+      return seconds > 0 ? static_cast<double>(count) / seconds : 0.0;
+    };
     const auto& plan = translator_.runner().session().plan();
     auto slots = static_cast<uint64_t>(translator_.runner().slots());
     std::cerr << fmt::format(
@@ -269,11 +293,12 @@ class TranslateJob {
         times.load_seconds, times.tokenize_seconds, times.encode_seconds, with_commas(counts.source_tokens),
         plural(counts.source_tokens), with_commas(counts.prefill_calls), plural(counts.prefill_calls),
         rate(counts.source_tokens, times.encode_seconds), times.prefill_seconds, times.decode_seconds,
-        with_commas(counts.decode_calls), plural(counts.decode_calls), total, with_commas(lines_), plural(lines_),
-        with_commas(counts.target_tokens), plural(counts.target_tokens), rate(counts.target_tokens, work),
-        with_commas(plan.total_bytes()), with_commas(plan.workspace_bytes), with_commas(plan.shared_bytes),
-        with_commas(plan.io_bytes), with_commas(peak_rss_bytes()), slots, plural(slots), plan.threads,
-        plural(static_cast<uint64_t>(plan.threads)), model::kernels::kernels().name, counts.restarts, plural(counts.restarts));
+        with_commas(counts.decode_calls), plural(counts.decode_calls), total, with_commas(lines_),
+        plural(lines_), with_commas(counts.target_tokens), plural(counts.target_tokens),
+        rate(counts.target_tokens, work), with_commas(plan.total_bytes()), with_commas(plan.workspace_bytes),
+        with_commas(plan.shared_bytes), with_commas(plan.io_bytes), with_commas(peak_rss_bytes()), slots,
+        plural(slots), plan.threads, plural(static_cast<uint64_t>(plan.threads)),
+        model::kernels::kernels().name, counts.restarts, plural(counts.restarts));
   }
 
   const Options& options_;
@@ -302,8 +327,11 @@ void hint_at_file(const Options& options) {
   std::error_code ignored;
   for (const std::string& text : options.texts) {
     if (text.size() > 4096 || !std::filesystem::is_regular_file(text, ignored)) continue;
-    memory::log(memory::LogLevel::kWarning,
-                fmt::format("translating the words \"{0}\"; to translate the file of that name: duet translate -i {0}", text));
+    memory::log(
+        memory::LogLevel::kWarning,
+        fmt::format(
+            "translating the words \"{0}\"; to translate the file of that name: duet translate -i {0}",
+            text));
     return;
   }
 }
@@ -313,20 +341,24 @@ Result<int> run(const Options& options) {
   options.log.apply();
   if (!options.texts.empty() && !options.input.empty())
     return failure(ErrorCode::kUsage, "both text and -i {} are given; expected one of them", options.input);
-  if (options.json && !options.stream.empty()) return failure(ErrorCode::kUsage, "--json and --stream exclude each other");
+  if (options.json && !options.stream.empty())
+    return failure(ErrorCode::kUsage, "--json and --stream exclude each other");
   hint_at_file(options);
   install_interrupt_handler();
   DUET_ASSIGN(auto input, open_input(options));
   TranslatorOptions translator_options;
   translator_options.session = options.limits.session();
-  bool sentences = options.split.empty() ? !options.texts.empty() || input.is_terminal() : options.split == "sentence";
+  bool sentences =
+      options.split.empty() ? !options.texts.empty() || input.is_terminal() : options.split == "sentence";
   translator_options.split = sentences ? Split::kSentence : Split::kLine;
   DUET_ASSIGN(std::string program, find_program(options.program));
   DUET_ASSIGN(auto translator, Translator::open(program, translator_options));
   if (std::string part = options.output + ".part"; !options.output.empty() && input.is_file(part))
-    return failure(ErrorCode::kUsage, "{}: the input is the file in which the output is built; rename it first", part);
+    return failure(ErrorCode::kUsage,
+                   "{}: the input is the file in which the output is built; rename it first", part);
   DUET_ASSIGN(auto output, TextOutput::open(options.output));
-  if (input.is_terminal() && !options.log.quiet) std::cerr << "Type or paste text to translate; Ctrl-D ends.\n";
+  if (input.is_terminal() && !options.log.quiet)
+    std::cerr << "Type or paste text to translate; Ctrl-D ends.\n";
   return TranslateJob(options, start, std::move(translator), std::move(input), std::move(output)).run();
 }
 
@@ -336,25 +368,31 @@ void add_translate_command(CLI::App& app, Command& chosen) {
   auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand("translate", kHelp);
   command->footer(kFooter);
-  command->add_option("TEXT", options->texts, "Text to translate, a line each; without it, -i or standard input");
+  command->add_option("TEXT", options->texts,
+                      "Text to translate, a line each; without it, -i or standard input");
   command->add_option("-i,--input", options->input, "File to translate; - is standard input")
       ->type_name("FILE")
       ->check(not_empty());
-  command->add_option("-o,--output", options->output, "File for the translation; written as FILE.part until complete")
+  command
+      ->add_option("-o,--output", options->output,
+                   "File for the translation; written as FILE.part until complete")
       ->type_name("FILE")
       ->check(not_empty());
-  command->add_option("-m,--program,--model", options->program,
-                      "Program made by `duet convert` [the English-French one of Duet]")
+  command
+      ->add_option("-m,--program,--model", options->program,
+                   "Program made by `duet convert` [the English-French one of Duet]")
       ->type_name("PROGRAM")
       ->check(not_empty());
-  command->add_option("--split", options->split,
-                      "line: a line is one sentence; sentence: find the sentences in each line "
-                      "[sentence for arguments and on a terminal, line for files and pipes]")
+  command
+      ->add_option("--split", options->split,
+                   "line: a line is one sentence; sentence: find the sentences in each line "
+                   "[sentence for arguments and on a terminal, line for files and pipes]")
       ->type_name("line|sentence")
       ->check(one_of({"line", "sentence"}));
   command->add_flag("--json", options->json, "One JSON object a line: ids, scores, warnings");
-  command->add_flag("--stream{text}", options->stream,
-                    "Show text while it grows; --stream=tokens: each step of the whole batch")
+  command
+      ->add_flag("--stream{text}", options->stream,
+                 "Show text while it grows; --stream=tokens: each step of the whole batch")
       ->type_name("[=text|tokens]")
       ->check(one_of({"text", "tokens"}));
   command->add_flag("--stats", options->stats, "At the end: times, tokens per second, memory");

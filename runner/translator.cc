@@ -15,7 +15,9 @@ namespace {
 class Stopwatch {
  public:
   explicit Stopwatch(double& seconds) : seconds_(seconds), start_(std::chrono::steady_clock::now()) {}
-  ~Stopwatch() { seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count(); }
+  ~Stopwatch() {
+    seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+  }
 
  private:
   double& seconds_;
@@ -53,7 +55,8 @@ Result<Translator> Translator::open(const std::string& program_path, const Trans
   return translator;
 }
 
-Result<Translator> Translator::create(std::shared_ptr<const model::Program> program, const TranslatorOptions& options) {
+Result<Translator> Translator::create(std::shared_ptr<const model::Program> program,
+                                      const TranslatorOptions& options) {
   try {
     auto start = std::chrono::steady_clock::now();
     Translator translator;
@@ -67,19 +70,24 @@ Result<Translator> Translator::create(std::shared_ptr<const model::Program> prog
     DUET_ASSIGN(auto runner, EncoderDecoderRunner::create(program, options.session));
     translator.runner_ = std::make_unique<EncoderDecoderRunner>(std::move(runner));
     if (translator.runner_->max_source_tokens() < 2)
-      return failure(ErrorCode::kUsage, "max_source_tokens is {}, expected 2 or more: a piece of text and </s>",
+      return failure(ErrorCode::kUsage,
+                     "max_source_tokens is {}, expected 2 or more: a piece of text and </s>",
                      translator.runner_->max_source_tokens());
     auto rows = [&](const char* name) {
       auto found = program->definition().metadata.find(name);
-      return found != program->definition().metadata.end() && found->is_number_unsigned() ? found->get<uint64_t>() : 0;
+      return found != program->definition().metadata.end() && found->is_number_unsigned()
+                 ? found->get<uint64_t>()
+                 : 0;
     };
     if (rows("source_vocabulary") != translator.tokenizer_->source_size() ||
         rows("target_vocabulary") != translator.tokenizer_->target_size())
-      return failure(ErrorCode::kBadInput, "{}: the tokenizer has {} and {} entries, the model {} and {}", program->path(),
-                     translator.tokenizer_->source_size(), translator.tokenizer_->target_size(), rows("source_vocabulary"),
+      return failure(ErrorCode::kBadInput, "{}: the tokenizer has {} and {} entries, the model {} and {}",
+                     program->path(), translator.tokenizer_->source_size(),
+                     translator.tokenizer_->target_size(), rows("source_vocabulary"),
                      rows("target_vocabulary"));
     translator.scheduler_ = std::make_unique<Scheduler>(*translator.runner_);
-    translator.times_.load_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    translator.times_.load_seconds =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     return translator;
   } catch (const std::bad_alloc&) {
     return failure(ErrorCode::kOutOfMemory, "{}: out of memory while loading", program->path());
@@ -96,7 +104,8 @@ void Translator::warn_unknown(Line& line, const tokenizer::Encoding& encoding, s
     std::string_view piece = tokenizer::strip(text.substr(begin, end - begin));
     size_t shown = tokenizer::code_point_boundary(piece, std::min(piece.size(), kMostPieceBytes));
     if (pieces.size() < kMostBytes)
-      pieces += (pieces.empty() ? "" : " ") + std::string(piece.substr(0, shown)) + (shown < piece.size() ? "…" : "");
+      pieces += (pieces.empty() ? "" : " ") + std::string(piece.substr(0, shown)) +
+                (shown < piece.size() ? "…" : "");
   }
   if (!pieces.empty()) line.warnings.push_back({Warning::Kind::kUnknown, "unknown to the model: " + pieces});
 }
@@ -106,7 +115,8 @@ Status Translator::add_segments(PendingLine& pending, std::string_view text, siz
   std::vector<std::string_view> sentences = {text};
   if (split_ == Split::kSentence) sentences = tokenizer::split_sentences(text, source_language_);
   for (std::string_view sentence : sentences) {
-    DUET_ASSIGN(auto parts, tokenizer::cut_to_limit(*tokenizer_, sentence, static_cast<size_t>(runner_->max_source_tokens()),
+    DUET_ASSIGN(auto parts, tokenizer::cut_to_limit(*tokenizer_, sentence,
+                                                    static_cast<size_t>(runner_->max_source_tokens()),
                                                     pending.language_token));
     if (parts.size() > 1)
       pending.line.warnings.push_back(
@@ -134,8 +144,9 @@ Status Translator::take_line(PendingLine& pending, std::string bytes) {
   auto text = tokenizer::sanitize_utf8(std::move(bytes));
   line.source = std::move(text.text);
   if (text.replaced > 0)
-    line.warnings.push_back({Warning::Kind::kInvalidUtf8, fmt::format("{} invalid UTF-8 sequence{} replaced by U+FFFD",
-                                                                      text.replaced, text.replaced > 1 ? "s" : "")});
+    line.warnings.push_back(
+        {Warning::Kind::kInvalidUtf8, fmt::format("{} invalid UTF-8 sequence{} replaced by U+FFFD",
+                                                  text.replaced, text.replaced > 1 ? "s" : "")});
   auto split = tokenizer::split_language_token(line.source);
   if (tokenizer::strip(split.rest).empty()) {  // white space, or a language token alone
     pending.copy = true;
@@ -148,8 +159,9 @@ Status Translator::take_line(PendingLine& pending, std::string bytes) {
   pending.language_token = std::string(split.token);
   if (!split.token.empty() && !tokenizer_->source_vocabulary().id(split.token))
     line.warnings.push_back(
-        {Warning::Kind::kLanguageToken, fmt::format("the model has no language token {} and reads it as an unknown word",
-                                                    split.token.substr(0, tokenizer::code_point_boundary(split.token, 40)))});
+        {Warning::Kind::kLanguageToken,
+         fmt::format("the model has no language token {} and reads it as an unknown word",
+                     split.token.substr(0, tokenizer::code_point_boundary(split.token, 40)))});
   return add_segments(pending, split.rest, line.source.size() - split.rest.size());
 }
 
@@ -174,7 +186,8 @@ Status Translator::submit(std::string bytes) {
     pending.unfinished = segments.size();
     for (size_t i = 0; i < segments.size(); ++i) {
       Segment& segment = segments[i];
-      if (segment.source_ids.size() <= (pending.language_token.empty() ? 1 : 2)) {  // normalised away: nothing but </s>
+      if (segment.source_ids.size() <=
+          (pending.language_token.empty() ? 1 : 2)) {  // normalised away: nothing but </s>
         segment.translation = std::string(tokenizer::strip(segment.source));
         segment.done = true;
         --pending.unfinished;
@@ -195,9 +208,11 @@ Status Translator::submit(std::string bytes) {
 
 Status Translator::finish_segment(uint64_t request, Hypothesis hypothesis) {
   Stopwatch watch(times_.tokenize_seconds);
-  // The last line whose requests begin at or before this one; lines without requests share their successor's number.
-  auto after = std::upper_bound(lines_.begin(), lines_.end(), request,
-                                [](uint64_t id, const PendingLine& pending) { return id < pending.first_request; });
+  // The last line whose requests begin at or before this one; lines without requests share their successor's
+  // number.
+  auto after =
+      std::upper_bound(lines_.begin(), lines_.end(), request,
+                       [](uint64_t id, const PendingLine& pending) { return id < pending.first_request; });
   if (after == lines_.begin()) return {};  // of a line that was given up
   PendingLine& pending = *std::prev(after);
   size_t index = static_cast<size_t>(request - pending.first_request);
@@ -210,8 +225,9 @@ Status Translator::finish_segment(uint64_t request, Hypothesis hypothesis) {
   for (float score : segment.token_scores) segment.score += static_cast<double>(score);
   DUET_ASSIGN(segment.translation, tokenizer_->decode(segment.target_ids));
   if (segment.cut)
-    pending.line.warnings.push_back({Warning::Kind::kTargetCut, fmt::format("a translation was cut at the limit of {} tokens",
-                                                                            segment.target_ids.size())});
+    pending.line.warnings.push_back(
+        {Warning::Kind::kTargetCut,
+         fmt::format("a translation was cut at the limit of {} tokens", segment.target_ids.size())});
   if (segment.translation.empty())
     pending.line.warnings.push_back({Warning::Kind::kEmpty, "the model gave no words for a text"});
   streamed_.erase(request);
@@ -219,9 +235,9 @@ Status Translator::finish_segment(uint64_t request, Hypothesis hypothesis) {
   return {};
 }
 
-// The translations with the white space that stands around their sources; in line mode none before the first and behind
-// the last, as in the reference. growing: what there is of the first unfinished segment, where the text then ends; null
-// when all have finished.
+// The translations with the white space that stands around their sources; in line mode none before the first
+// and behind the last, as in the reference. growing: what there is of the first unfinished segment, where the
+// text then ends; null when all have finished.
 std::string Translator::join(const PendingLine& pending, const std::string* growing) const {
   if (pending.copy) return pending.line.source;
   std::string text;
@@ -316,7 +332,8 @@ TranslatorTimes Translator::times() {
   int prefill = runner_->session().find_method("reset_encode_prefill");
   auto nanoseconds = runner_->session().step_nanoseconds(prefill);
   const auto& operations = runner_->program().definition().methods[static_cast<size_t>(prefill)].operations;
-  // All that comes before the prompt's own tokens: the encoder, and its keys and values for the decoder's layers.
+  // All that comes before the prompt's own tokens: the encoder, and its keys and values for the decoder's
+  // layers.
   bool encoder = true;
   for (size_t i = 0; i < nanoseconds.size(); ++i) {
     encoder = encoder && operations[i].name != "prompt_index";

@@ -1,10 +1,12 @@
-// Text in, text out: lines are split into segments, segments into tokens, tokens translated by the scheduler, and the
-// translations put together again, line by line in the order of the input.
+// Text in, text out: lines are split into segments, segments into tokens, tokens translated by the scheduler,
+// and the translations put together again, line by line in the order of the input.
 //
 //  - Every line gives one translated line. A line without anything to translate comes back as it is.
-//  - A line's segments cover it: their sources joined give the line. White space between them is kept; in line mode what
+//  - A line's segments cover it: their sources joined give the line. White space between them is kept; in
+//  line mode what
 //    stands before and behind the text goes, as in the reference, except a carriage return at the end.
-//  - No text is dropped in silence: what was cut, replaced or unknown to the model stands in the line's warnings.
+//  - No text is dropped in silence: what was cut, replaced or unknown to the model stands in the line's
+//  warnings.
 // One caller at a time; several translators may share a program.
 #pragma once
 
@@ -63,12 +65,14 @@ class Translator {
  public:
   // Errors: those of Program::open, EncoderDecoderRunner::create and Tokenizer::create.
   static Result<Translator> open(const std::string& program_path, const TranslatorOptions& options);
-  static Result<Translator> create(std::shared_ptr<const model::Program> program, const TranslatorOptions& options);
+  static Result<Translator> create(std::shared_ptr<const model::Program> program,
+                                   const TranslatorOptions& options);
 
   // One text at once, whatever its lines.
   Result<std::string> translate(std::string_view text);
 
-  // The next line of the input, without its line feed; any bytes. A line that fails is not in flight; others are.
+  // The next line of the input, without its line feed; any bytes. A line that fails is not in flight; others
+  // are.
   Status submit(std::string line);
   size_t lines_in_flight() const { return lines_.size(); }
   size_t segments_in_flight() const { return scheduler_->waiting() + scheduler_->active(); }
@@ -82,7 +86,8 @@ class Translator {
 
   // For streaming: keeps the tokens of unfinished segments from now on.
   void stream() { streaming_ = true; }
-  // What there is of the first unfinished line's translation; may be less than before when a request was restarted.
+  // What there is of the first unfinished line's translation; may be less than before when a request was
+  // restarted.
   Result<std::string> text_so_far() const;
 
   // Segments submitted so far: their requests are numbered from 0.
@@ -123,7 +128,8 @@ class Translator {
   size_t bytes_ = 0;
   bool streaming_ = false;
   uint64_t prefills_seen_ = 0;
-  std::unordered_map<uint64_t, std::vector<int32_t>> streamed_;  // tokens of unfinished requests, only while streaming
+  std::unordered_map<uint64_t, std::vector<int32_t>>
+      streamed_;  // tokens of unfinished requests, only while streaming
   uint64_t lines_submitted_ = 0, requests_ = 0;
   TranslatorTimes times_;
 };

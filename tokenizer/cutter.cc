@@ -50,8 +50,8 @@ class Cutter {
       : encoder_(encoder),
         max_tokens_(max_tokens),
         // The bounds keep a window within what is encoded at once, and the product within 64 bits.
-        first_window_(std::clamp(std::min(max_tokens, Subwords::kMaxTextBytes) * kWindowBytesPerToken, kMinWindowBytes,
-                                 Subwords::kMaxTextBytes)),
+        first_window_(std::clamp(std::min(max_tokens, Subwords::kMaxTextBytes) * kWindowBytesPerToken,
+                                 kMinWindowBytes, Subwords::kMaxTextBytes)),
         max_window_(std::min(first_window_ * kMaxWindowGrowth, Subwords::kMaxTextBytes)) {}
 
   // The first part of `rest`. REQUIRES: rest is not empty.
@@ -84,14 +84,16 @@ class Cutter {
     return place > 0 ? place : code_point_bytes(text, 0);
   }
 
-  // Pieces depend on what follows them: a part may need more tokens alone than it did in its window. Shrinks it.
+  // Pieces depend on what follows them: a part may need more tokens alone than it did in its window. Shrinks
+  // it.
   Result<size_t> fitting_cut(std::string_view text, size_t cut) const {
     for (int attempt = 0;; ++attempt) {
       DUET_ASSIGN(Encoding encoding, encoder_(text.substr(0, cut)));
       if (encoding.ids.size() <= max_tokens_) return cut;
       const size_t first = code_point_bytes(text, 0);
       if (cut <= first)
-        return failure(ErrorCode::kUsage, "the character '{}' alone needs {} tokens, the limit is {}: raise it",
+        return failure(ErrorCode::kUsage,
+                       "the character '{}' alone needs {} tokens, the limit is {}: raise it",
                        text.substr(0, first), encoding.ids.size(), max_tokens_);
       size_t limit = std::min(limit_of(text, encoding), code_point_boundary(text, cut - 1));
       if (attempt >= 4) limit = std::min(limit, code_point_boundary(text, cut / 2));
@@ -107,10 +109,11 @@ class Cutter {
 
 }  // namespace
 
-Result<std::vector<std::string_view>> cut_to_limit(const Encoder& encoder, std::string_view text, size_t max_tokens) {
+Result<std::vector<std::string_view>> cut_to_limit(const Encoder& encoder, std::string_view text,
+                                                   size_t max_tokens) {
   if (max_tokens < 2)
-    return failure(ErrorCode::kUsage, "a limit of {} tokens leaves no room for text and </s>, expected 2 or more",
-                   max_tokens);
+    return failure(ErrorCode::kUsage,
+                   "a limit of {} tokens leaves no room for text and </s>, expected 2 or more", max_tokens);
   const Cutter cutter(encoder, max_tokens);
   std::vector<std::string_view> parts;
   while (!text.empty()) {
@@ -123,7 +126,8 @@ Result<std::vector<std::string_view>> cut_to_limit(const Encoder& encoder, std::
 
 Result<std::vector<std::string_view>> cut_to_limit(const Tokenizer& tokenizer, std::string_view text,
                                                    size_t max_tokens, std::string_view language_token) {
-  return cut_to_limit([&](std::string_view part) { return tokenizer.encode(part, language_token); }, text, max_tokens);
+  return cut_to_limit([&](std::string_view part) { return tokenizer.encode(part, language_token); }, text,
+                      max_tokens);
 }
 
 }  // namespace duet::tokenizer

@@ -21,10 +21,11 @@ constexpr size_t kMaxFileBytes = size_t{256} << 20;
 Result<std::string> read(const std::string& path) {
   DUET_ASSIGN(std::string content, memory::read_file(path, kMaxFileBytes));
   if (content.starts_with("version https://git-lfs.github.com/spec/"))
-    return failure(ErrorCode::kBadInput,
-                   "{}: a Git LFS pointer, not the file itself: run `git lfs pull` in its repository, or download "
-                   "the file",
-                   path);
+    return failure(
+        ErrorCode::kBadInput,
+        "{}: a Git LFS pointer, not the file itself: run `git lfs pull` in its repository, or download "
+        "the file",
+        path);
   return content;
 }
 
@@ -32,7 +33,8 @@ Result<Json> read_object(const std::string& path) {
   DUET_ASSIGN(std::string content, read(path));
   try {
     Json json = Json::parse(content);
-    if (!json.is_object()) return failure(ErrorCode::kBadInput, "{}: a JSON {}, expected an object", path, json.type_name());
+    if (!json.is_object())
+      return failure(ErrorCode::kBadInput, "{}: a JSON {}, expected an object", path, json.type_name());
     return json;
   } catch (const std::bad_alloc&) {
     throw;
@@ -54,23 +56,25 @@ Result<std::vector<std::string>> order_pieces(const std::string& path, const Jso
     const std::string& piece = entry.key();
     const Json& id = entry.value();
     if (!id.is_number_integer())
-      return failure(ErrorCode::kBadInput, "{}: entry {} is {}, expected an integer", path, shown(piece), shown(id));
+      return failure(ErrorCode::kBadInput, "{}: entry {} is {}, expected an integer", path, shown(piece),
+                     shown(id));
     const bool in_range = id.is_number_unsigned() && id.get<uint64_t>() < size;
     if (!in_range)
-      return failure(ErrorCode::kBadInput, "{}: entry {} has id {}, expected 0 to {} (the model's vocabulary)", path,
-                     shown(piece), shown(id), int64_t{size} - 1);
+      return failure(ErrorCode::kBadInput,
+                     "{}: entry {} has id {}, expected 0 to {} (the model's vocabulary)", path, shown(piece),
+                     shown(id), int64_t{size} - 1);
     const std::string*& slot = by_id[id.get<uint64_t>()];
     if (slot)
-      return failure(ErrorCode::kBadInput, "{}: entries {} and {} both have id {}, expected different ids", path,
-                     shown(*slot), shown(piece), shown(id));
+      return failure(ErrorCode::kBadInput, "{}: entries {} and {} both have id {}, expected different ids",
+                     path, shown(*slot), shown(piece), shown(id));
     slot = &piece;
   }
   std::vector<std::string> pieces;
   pieces.reserve(size);
   for (uint32_t id = 0; id < size; ++id) {
     if (!by_id[id])
-      return failure(ErrorCode::kBadInput, "{}: {} entries and none with id {}, expected every id below {}", path,
-                     entries.size(), id, size);
+      return failure(ErrorCode::kBadInput, "{}: {} entries and none with id {}, expected every id below {}",
+                     path, entries.size(), id, size);
     pieces.push_back(*by_id[id]);
   }
   return pieces;
@@ -101,18 +105,21 @@ struct Settings {
 Result<std::string> text_setting(const std::string& path, const Json& json, const char* key) {
   auto it = json.find(key);
   if (it == json.end() || it->is_null()) return std::string();
-  if (!it->is_string()) return failure(ErrorCode::kBadInput, "{}: {} is {}, expected a string", path, key, shown(*it));
+  if (!it->is_string())
+    return failure(ErrorCode::kBadInput, "{}: {} is {}, expected a string", path, key, shown(*it));
   return it->get<std::string>();
 }
 
 // A special token may be a string or an object with its `content`.
-Status check_special_name(const std::string& path, const Json& json, const char* key, std::string_view expected) {
+Status check_special_name(const std::string& path, const Json& json, const char* key,
+                          std::string_view expected) {
   auto it = json.find(key);
   if (it == json.end() || it->is_null()) return {};
   const Json* value = &*it;
   if (value->is_object() && value->contains("content")) value = &value->at("content");
   if (*value == expected) return {};
-  return failure(ErrorCode::kUnsupported, "{}: {} is {}, expected \"{}\"", path, key, shown(*value), expected);
+  return failure(ErrorCode::kUnsupported, "{}: {} is {}, expected \"{}\"", path, key, shown(*value),
+                 expected);
 }
 
 Result<Settings> read_settings(const std::string& path) {
@@ -122,7 +129,8 @@ Result<Settings> read_settings(const std::string& path) {
   Settings settings;
   if (auto it = json.find("separate_vocabs"); it != json.end() && !it->is_null()) {
     if (!it->is_boolean())
-      return failure(ErrorCode::kBadInput, "{}: separate_vocabs is {}, expected true or false", path, shown(*it));
+      return failure(ErrorCode::kBadInput, "{}: separate_vocabs is {}, expected true or false", path,
+                     shown(*it));
     settings.separate_vocabularies = it->get<bool>();
   }
   DUET_ASSIGN(settings.source_language, text_setting(path, json, "source_lang"));
@@ -140,7 +148,8 @@ TokenizerBlobs TokenizerFiles::blobs() const {
   return {bytes(source_spm), bytes(target_spm), bytes(source_vocabulary), bytes(target_vocabulary)};
 }
 
-Result<TokenizerFiles> read_huggingface_tokenizer(const std::string& directory, uint32_t source_vocabulary_size,
+Result<TokenizerFiles> read_huggingface_tokenizer(const std::string& directory,
+                                                  uint32_t source_vocabulary_size,
                                                   uint32_t target_vocabulary_size) {
   auto path = [&](const char* name) { return directory + "/" + name; };
   TokenizerFiles files;
@@ -153,10 +162,11 @@ Result<TokenizerFiles> read_huggingface_tokenizer(const std::string& directory, 
   if (settings.separate_vocabularies) {
     DUET_ASSIGN(files.target_vocabulary, read_vocabulary(path("target_vocab.json"), target_vocabulary_size));
   } else if (source_vocabulary_size != target_vocabulary_size) {
-    return failure(ErrorCode::kBadInput,
-                   "{}: the model has {} source and {} target pieces but one vocabulary: expected separate_vocabs true "
-                   "in tokenizer_config.json, or equal sizes",
-                   directory, source_vocabulary_size, target_vocabulary_size);
+    return failure(
+        ErrorCode::kBadInput,
+        "{}: the model has {} source and {} target pieces but one vocabulary: expected separate_vocabs true "
+        "in tokenizer_config.json, or equal sizes",
+        directory, source_vocabulary_size, target_vocabulary_size);
   }
   return files;
 }

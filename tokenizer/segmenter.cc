@@ -20,7 +20,8 @@ icu::Locale parse_locale(const std::string& name) {
   constexpr size_t kMaxTagBytes = 35;  // RFC 5646's longest practical tag
   if (name.empty() || name.size() > kMaxTagBytes) return icu::Locale::getRoot();
   for (char c : name) {
-    bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
+    bool plain =
+        (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
     if (!plain) return icu::Locale::getRoot();
   }
   icu::Locale locale = icu::Locale::createFromName(name.c_str());
@@ -49,14 +50,16 @@ icu::BreakIterator* iterator_for(const std::string& locale) {
   return iterator.get();
 }
 
-// French closes a quotation with a space before the mark ("« Oui. » dit-il"), where ICU breaks. The bytes at the start
-// of `piece` that belong to the sentence before: such a mark with the white space after it.
+// French closes a quotation with a space before the mark ("« Oui. » dit-il"), where ICU breaks. The bytes at
+// the start of `piece` that belong to the sentence before: such a mark with the white space after it.
 size_t closing_quotation_bytes(std::string_view piece) {
   for (std::string_view mark : {"\xC2\xBB", "\xE2\x80\x9D"}) {  // » and ”
     if (!piece.starts_with(mark)) continue;
     size_t end = mark.size();
-    while (end < piece.size() && classify(piece, end) == CharacterClass::kWhiteSpace) end += code_point_bytes(piece, end);
-    return end > mark.size() || end == piece.size() ? end : 0;  // at once before a word it opens one, as in German
+    while (end < piece.size() && classify(piece, end) == CharacterClass::kWhiteSpace)
+      end += code_point_bytes(piece, end);
+    return end > mark.size() || end == piece.size() ? end
+                                                    : 0;  // at once before a word it opens one, as in German
   }
   return 0;
 }

@@ -12,17 +12,17 @@
 namespace duet::tokenizer {
 namespace {
 
-constexpr size_t kMaxPieceBytes = 1024;       // trained models: 16 characters
-constexpr size_t kMaxNestedSymbols = 64;      // PrefixMatcher's results on its stack
+constexpr size_t kMaxPieceBytes = 1024;   // trained models: 16 characters
+constexpr size_t kMaxNestedSymbols = 64;  // PrefixMatcher's results on its stack
 constexpr size_t kMaxSelfTestBytes = 1 << 16;
 
 // ---- protobuf wire format (protobuf.dev/programming-guides/encoding)
 
 struct Field {
   uint32_t number = 0;
-  uint32_t wire_type = 0;   // 0 varint, 1 fixed64, 2 bytes, 5 fixed32
-  uint64_t value = 0;       // varint and fixed
-  std::string_view bytes;   // wire type 2
+  uint32_t wire_type = 0;  // 0 varint, 1 fixed64, 2 bytes, 5 fixed32
+  uint64_t value = 0;      // varint and fixed
+  std::string_view bytes;  // wire type 2
 };
 
 class FieldReader {
@@ -65,9 +65,12 @@ class FieldReader {
     field.number = static_cast<uint32_t>(tag >> 3);
     field.wire_type = static_cast<uint32_t>(tag & 7);
     switch (field.wire_type) {
-      case 0: return read_varint(field.value, 10);
-      case 1: return read_fixed(field.value, 8);
-      case 5: return read_fixed(field.value, 4);
+      case 0:
+        return read_varint(field.value, 10);
+      case 1:
+        return read_fixed(field.value, 8);
+      case 5:
+        return read_fixed(field.value, 4);
       case 2: {
         uint64_t length = 0;
         if (!read_varint(length, 5) || length > rest_.size()) return false;
@@ -75,7 +78,8 @@ class FieldReader {
         rest_.remove_prefix(length);
         return true;
       }
-      default: return false;  // groups: no version of the format has them
+      default:
+        return false;  // groups: no version of the format has them
     }
   }
 
@@ -87,7 +91,7 @@ class FieldReader {
 
 class CharacterMap {
  public:
-  static constexpr uint32_t kMaxMatches = 32;       // Normalizer's results on its stack
+  static constexpr uint32_t kMaxMatches = 32;          // Normalizer's results on its stack
   static constexpr size_t kMaxReplacementBytes = 256;  // NFKC's longest has 33
 
   CharacterMap(std::string_view trie, std::string_view replacements)
@@ -103,7 +107,9 @@ class CharacterMap {
 
  private:
   // Everything about a unit is in its 32 bits.
-  static uint32_t label(uint32_t unit) { return unit & 0x800000FFu; }  // > 255: holds a value, never matches a byte
+  static uint32_t label(uint32_t unit) {
+    return unit & 0x800000FFu;
+  }  // > 255: holds a value, never matches a byte
   static uint32_t offset(uint32_t unit) { return (unit >> 10) << ((unit & 0x200u) >> 6); }
   static bool has_value(uint32_t unit) { return (unit & 0x100u) != 0; }
   // Where the children of the unit at `index` are: at base ^ byte; its value is at base.
@@ -127,18 +133,19 @@ class CharacterMap {
     for (uint32_t i = 0; i < units_.size(); ++i) {
       if (label(units_[i]) > 0xFF) continue;
       if ((base(i) | 0xFFu) >= units_.size())
-        return failure(ErrorCode::kBadInput, "the character map's trie leaves its {} units at unit {}", units_.size(),
-                       i);
+        return failure(ErrorCode::kBadInput, "the character map's trie leaves its {} units at unit {}",
+                       units_.size(), i);
       if (!has_value(units_[i])) continue;
       const uint32_t value = units_[base(i)] & 0x7FFFFFFFu;
       if (value >= replacements_.size())
-        return failure(ErrorCode::kBadInput, "the character map's trie has value {}, expected less than {}", value,
-                       replacements_.size());
+        return failure(ErrorCode::kBadInput, "the character map's trie has value {}, expected less than {}",
+                       value, replacements_.size());
     }
     return {};
   }
 
-  // Depth-first from the root: no walk comes back to a state it is in, none collects more than kMaxMatches values.
+  // Depth-first from the root: no walk comes back to a state it is in, none collects more than kMaxMatches
+  // values.
   Status check_walks() const {
     if (label(units_[0]) > 0xFF) return failure(ErrorCode::kBadInput, "the character map's trie has no root");
     const auto count = static_cast<uint32_t>(units_.size());
@@ -171,7 +178,8 @@ class CharacterMap {
         for (uint32_t c = first_child[top.base]; c != kNone; c = next_child[c])
           most = std::max(most, matches[base(c)] + uint32_t{has_value(units_[c])});
         if (most > kMaxMatches)
-          return failure(ErrorCode::kBadInput, "the character map's trie nests more than {} keys", kMaxMatches);
+          return failure(ErrorCode::kBadInput, "the character map's trie nests more than {} keys",
+                         kMaxMatches);
         matches[top.base] = static_cast<uint8_t>(most);
         stack.pop_back();
         continue;
@@ -192,7 +200,8 @@ class CharacterMap {
 // ---- the messages of a model
 
 Status malformed(const char* message) {
-  return failure(ErrorCode::kBadInput, "not a SentencePiece model: {} is not a well-formed protobuf message", message);
+  return failure(ErrorCode::kBadInput, "not a SentencePiece model: {} is not a well-formed protobuf message",
+                 message);
 }
 
 Status check_normalizer(std::string_view message, const char* name) {
@@ -218,16 +227,19 @@ class PieceChecker {
     int pieces = 0;
     for (Field field; reader.next(field);) {
       if (field.number == 1 && field.wire_type == 2) piece = field.bytes, ++pieces;
-      if (field.number == 2 && field.wire_type == 5) score = std::bit_cast<float>(static_cast<uint32_t>(field.value));
+      if (field.number == 2 && field.wire_type == 5)
+        score = std::bit_cast<float>(static_cast<uint32_t>(field.value));
       if (field.number == 3 && field.wire_type == 0) type = field.value;
     }
     if (!reader.ok()) return malformed("a piece");
     const uint32_t id = count_++;
     if (pieces != 1 || piece.empty() || piece.size() > kMaxPieceBytes)
-      return failure(ErrorCode::kBadInput, "piece {} has {} bytes, expected 1 to {}", id, piece.size(), kMaxPieceBytes);
+      return failure(ErrorCode::kBadInput, "piece {} has {} bytes, expected 1 to {}", id, piece.size(),
+                     kMaxPieceBytes);
     if (!is_valid_utf8(piece) || piece.find('\0') != std::string_view::npos)
       return failure(ErrorCode::kBadInput, "piece {} is not UTF-8 without NUL", id);
-    if (!std::isfinite(score)) return failure(ErrorCode::kBadInput, "piece {} '{}' has score {}", id, piece, score);
+    if (!std::isfinite(score))
+      return failure(ErrorCode::kBadInput, "piece {} '{}' has score {}", id, piece, score);
     constexpr uint64_t kUnknown = 2, kUserDefined = 4;
     if (type == kUnknown) ++unknowns_;
     if (type == kUserDefined) symbols_.push_back(piece);
@@ -236,7 +248,8 @@ class PieceChecker {
 
   Status finish() {
     if (unknowns_ != 1)
-      return failure(ErrorCode::kBadInput, "{} pieces with {} of type <unk>, expected one", count_, unknowns_);
+      return failure(ErrorCode::kBadInput, "{} pieces with {} of type <unk>, expected one", count_,
+                     unknowns_);
     std::sort(symbols_.begin(), symbols_.end());
     std::vector<std::string_view> prefixes;
     for (std::string_view symbol : symbols_) {
@@ -263,9 +276,10 @@ Status check_character_map(std::string_view map) {
   uint32_t trie_bytes = 0;
   if (map.size() >= 4) std::memcpy(&trie_bytes, map.data(), 4);
   if (map.size() < 4 || trie_bytes == 0 || trie_bytes % 1024 != 0 || trie_bytes > map.size() - 4)
-    return failure(ErrorCode::kBadInput,
-                   "the character map of {} bytes says its trie has {}, expected a multiple of 1024 that fits",
-                   map.size(), trie_bytes);
+    return failure(
+        ErrorCode::kBadInput,
+        "the character map of {} bytes says its trie has {}, expected a multiple of 1024 that fits",
+        map.size(), trie_bytes);
   return CharacterMap(map.substr(4, trie_bytes), map.substr(4 + size_t{trie_bytes})).check();
 }
 
@@ -279,18 +293,26 @@ Result<SentencePieceSummary> check_sentencepiece(std::string_view model) {
     if (field.number != kPieces && seen[field.number]++ != 0)
       return failure(ErrorCode::kBadInput, "field {} of the SentencePiece model occurs twice", field.number);
     switch (field.number) {
-      case kPieces: DUET_TRY(pieces.add(field.bytes)); break;
-      case kTrainer: break;
-      case kNormalizer: DUET_TRY(check_normalizer(field.bytes, "normalizer_spec")); break;
+      case kPieces:
+        DUET_TRY(pieces.add(field.bytes));
+        break;
+      case kTrainer:
+        break;
+      case kNormalizer:
+        DUET_TRY(check_normalizer(field.bytes, "normalizer_spec"));
+        break;
       case kSelfTest:
         if (field.bytes.size() > kMaxSelfTestBytes)
           return failure(ErrorCode::kBadInput, "self-test samples of {} bytes, expected at most {}",
                          field.bytes.size(), kMaxSelfTestBytes);
         break;
-      case kDenormalizer: DUET_TRY(check_normalizer(field.bytes, "denormalizer_spec")); break;
+      case kDenormalizer:
+        DUET_TRY(check_normalizer(field.bytes, "denormalizer_spec"));
+        break;
     }
   }
-  if (!reader.ok()) return failure(ErrorCode::kBadInput, "not a SentencePiece model: not a well-formed protobuf");
+  if (!reader.ok())
+    return failure(ErrorCode::kBadInput, "not a SentencePiece model: not a well-formed protobuf");
   DUET_TRY(pieces.finish());
   return SentencePieceSummary{pieces.count()};
 }

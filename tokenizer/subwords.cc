@@ -15,7 +15,8 @@ template <class Call>
 Status guarded(const char* what, Call&& call) {
   try {
     sentencepiece::util::Status status = call();
-    if (!status.ok()) return failure(ErrorCode::kBadInput, "SentencePiece cannot {}: {}", what, status.ToString());
+    if (!status.ok())
+      return failure(ErrorCode::kBadInput, "SentencePiece cannot {}: {}", what, status.ToString());
   } catch (const std::bad_alloc&) {
     throw;
   } catch (const std::exception& e) {
@@ -37,8 +38,8 @@ Result<Subwords> Subwords::create(std::string_view model) {
   auto processor = std::make_unique<sentencepiece::SentencePieceProcessor>();
   DUET_TRY(guarded("load the model", [&] { return processor->LoadFromSerializedProto(model); }));
   if (static_cast<uint32_t>(processor->GetPieceSize()) != summary.pieces)
-    return failure(ErrorCode::kBadInput, "SentencePiece reads {} pieces, expected {}", processor->GetPieceSize(),
-                   summary.pieces);
+    return failure(ErrorCode::kBadInput, "SentencePiece reads {} pieces, expected {}",
+                   processor->GetPieceSize(), summary.pieces);
   return Subwords(std::move(processor));
 }
 
@@ -58,8 +59,9 @@ Result<const Subwords*> DeferredSubwords::get() {
 
 Result<Subwords::Pieces> Subwords::encode(std::string_view text) const {
   if (text.size() > kMaxTextBytes)
-    return failure(ErrorCode::kUsage, "a text of {} bytes is encoded at once, expected at most {}: cut it first",
-                   text.size(), kMaxTextBytes);
+    return failure(ErrorCode::kUsage,
+                   "a text of {} bytes is encoded at once, expected at most {}: cut it first", text.size(),
+                   kMaxTextBytes);
   sentencepiece::ImmutableSentencePieceText encoded;
   DUET_TRY(guarded("encode", [&] { return processor_->Encode(text, encoded.mutable_proto()); }));
   Pieces out;

@@ -25,8 +25,8 @@ struct ByteRange {
 // Thread safety: const methods only.
 class Subwords {
  public:
-  // SentencePiece copies a run of unknown characters once per character of it: 256 KiB of them take seconds, 1 MiB
-  // a minute. Longer texts are cut first (cutter.h).
+  // SentencePiece copies a run of unknown characters once per character of it: 256 KiB of them take seconds,
+  // 1 MiB a minute. Longer texts are cut first (cutter.h).
   static constexpr size_t kMaxTextBytes = 256 * 1024;
 
   // Checks the blob first (sentencepiece_check.h) and copies what it needs. Errors: kBadInput.
@@ -53,8 +53,8 @@ class Subwords {
   std::unique_ptr<sentencepiece::SentencePieceProcessor> processor_;
 };
 
-// A model that is checked at once but built when it is first used: building takes the library milliseconds, and the
-// target side of a shared vocabulary is needed for scoring only. Thread-safe.
+// A model that is checked at once but built when it is first used: building takes the library milliseconds,
+// and the target side of a shared vocabulary is needed for scoring only. Thread-safe.
 class DeferredSubwords {
  public:
   // Errors: kBadInput.

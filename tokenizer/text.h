@@ -10,18 +10,19 @@ namespace duet::tokenizer {
 bool is_valid_utf8(std::string_view bytes);
 
 struct SanitizedText {
-  std::string text;      // valid UTF-8
-  size_t replaced = 0;   // ill-formed subsequences that became U+FFFD
+  std::string text;     // valid UTF-8
+  size_t replaced = 0;  // ill-formed subsequences that became U+FFFD
 };
 
-// Every maximal ill-formed subsequence becomes one U+FFFD, as the W3C and Unicode (chapter 3.9, U+FFFD substitution)
-// have it. Valid text is moved through, not copied. NUL is a character like any other.
+// Every maximal ill-formed subsequence becomes one U+FFFD, as the W3C and Unicode (chapter 3.9, U+FFFD
+// substitution) have it. Valid text is moved through, not copied. NUL is a character like any other.
 SanitizedText sanitize_utf8(std::string bytes);
 
 // Both ends without the characters that Python's str.isspace() knows.
 std::string_view strip(std::string_view text);
 
-// The largest code-point boundary of `text` that is not beyond `position`; in ill-formed text at most 3 bytes before it.
+// The largest code-point boundary of `text` that is not beyond `position`; in ill-formed text at most 3 bytes
+// before it.
 size_t code_point_boundary(std::string_view text, size_t position);
 
 // The bytes of the character at `position` < text.size(), at least 1.

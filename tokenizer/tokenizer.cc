@@ -56,7 +56,8 @@ Result<Tokenizer::SpecialIds> Tokenizer::find_special_ids(const Vocabulary& voca
 }
 
 Result<Tokenizer> Tokenizer::create(const TokenizerBlobs& blobs) {
-  DUET_ASSIGN(Vocabulary source_vocabulary, naming("source vocabulary", Vocabulary::open(blobs.source_vocabulary)));
+  DUET_ASSIGN(Vocabulary source_vocabulary,
+              naming("source vocabulary", Vocabulary::open(blobs.source_vocabulary)));
   std::optional<Vocabulary> target_vocabulary;
   if (!blobs.target_vocabulary.empty()) {
     DUET_ASSIGN(target_vocabulary, naming("target vocabulary", Vocabulary::open(blobs.target_vocabulary)));
@@ -65,7 +66,8 @@ Result<Tokenizer> Tokenizer::create(const TokenizerBlobs& blobs) {
   DUET_ASSIGN(auto target, naming("target.spm", DeferredSubwords::create(as_text(blobs.target_spm))));
   Tokenizer tokenizer(std::move(source), std::move(target), source_vocabulary, target_vocabulary);
   DUET_ASSIGN(tokenizer.source_special_, find_special_ids(tokenizer.source_vocabulary_, "source vocabulary"));
-  DUET_ASSIGN(tokenizer.target_special_, find_special_ids(tokenizer.target_vocabulary(), "target vocabulary"));
+  DUET_ASSIGN(tokenizer.target_special_,
+              find_special_ids(tokenizer.target_vocabulary(), "target vocabulary"));
   return tokenizer;
 }
 
@@ -119,11 +121,13 @@ Result<Encoding> Tokenizer::encode_side(const Side& side, std::string_view text,
   return out;
 }
 
-Result<Encoding> Tokenizer::encode(std::string_view text, std::optional<std::string_view> language_token) const {
+Result<Encoding> Tokenizer::encode(std::string_view text,
+                                   std::optional<std::string_view> language_token) const {
   return encode_side({source_, source_vocabulary_, source_special_}, text, language_token);
 }
 
-Result<Encoding> Tokenizer::encode_target(std::string_view text, std::optional<std::string_view> language_token) const {
+Result<Encoding> Tokenizer::encode_target(std::string_view text,
+                                          std::optional<std::string_view> language_token) const {
   DUET_ASSIGN(const Subwords* target, naming("target.spm", target_->get()));
   return encode_side({*target, target_vocabulary(), target_special_}, text, language_token);
 }

@@ -1,14 +1,16 @@
-// Text <-> token ids of a translation model, as transformers 5.23.0's MarianTokenizer does it, with one difference:
-// special names ("</s>", "<unk>", "<pad>") written in a text are text, never control symbols.
+// Text <-> token ids of a translation model, as transformers 5.23.0's MarianTokenizer does it, with one
+// difference: special names ("</s>", "<unk>", "<pad>") written in a text are text, never control symbols.
 //
 //   source text -> [language token] source.spm -> pieces -> source vocabulary -> ids, </s>
 //   target ids -> target vocabulary -> pieces -> spm -> text
 //
-// 1. A piece that the vocabulary lacks is <unk>. A piece spelled like a special name is looked up character by
+// 1. A piece that the vocabulary lacks is <unk>. A piece spelled like a special name is looked up character
+// by
 //    character: no special id but <unk> and the final </s> comes out of encode().
-// 2. With a shared vocabulary the reference joins target pieces by source.spm, with separate ones by target.spm.
-// 3. NUL is a character. Ill-formed UTF-8 does no harm here, but sanitize first (text.h) to keep byte ranges exact.
-// Thread safety: const methods only; any number of threads.
+// 2. With a shared vocabulary the reference joins target pieces by source.spm, with separate ones by
+// target.spm.
+// 3. NUL is a character. Ill-formed UTF-8 does no harm here, but sanitize first (text.h) to keep byte ranges
+// exact. Thread safety: const methods only; any number of threads.
 #pragma once
 
 #include <cstddef>
@@ -26,8 +28,8 @@
 
 namespace duet::tokenizer {
 
-// Sections of a program file (or a TokenizerFiles). The vocabularies are read in place and must outlive the tokenizer;
-// the SentencePiece models are copied.
+// Sections of a program file (or a TokenizerFiles). The vocabularies are read in place and must outlive the
+// tokenizer; the SentencePiece models are copied.
 struct TokenizerBlobs {
   std::span<const std::byte> source_spm;
   std::span<const std::byte> target_spm;
@@ -36,8 +38,9 @@ struct TokenizerBlobs {
 };
 
 struct Encoding {
-  std::vector<int32_t> ids;       // with the final </s>
-  std::vector<ByteRange> ranges;  // of the text, one per id; </s> and a language token from outside the text are empty
+  std::vector<int32_t> ids;  // with the final </s>
+  std::vector<ByteRange>
+      ranges;  // of the text, one per id; </s> and a language token from outside the text are empty
 };
 
 struct LanguageToken {
@@ -45,7 +48,8 @@ struct LanguageToken {
   std::string_view rest;
 };
 
-// The reference's rule: a text that starts with ">>" and has "<<" anywhere after begins with a language token.
+// The reference's rule: a text that starts with ">>" and has "<<" anywhere after begins with a language
+// token.
 LanguageToken split_language_token(std::string_view text);
 
 class Tokenizer {
@@ -57,27 +61,34 @@ class Tokenizer {
   // Errors: kBadInput, naming the blob.
   static Result<Tokenizer> create(const TokenizerBlobs& blobs);
 
-  // Without `language_token`, a language token at the start of the text is one vocabulary entry, as in the reference.
-  // With it, that token comes first (nothing if it is empty) and all of `text` is text: so are the later sentences and
-  // parts of a text encoded whose beginning named the language.
-  // Errors: kUsage for a text above Subwords::kMaxTextBytes.
-  Result<Encoding> encode(std::string_view text, std::optional<std::string_view> language_token = std::nullopt) const;
+  // Without `language_token`, a language token at the start of the text is one vocabulary entry, as in the
+  // reference. With it, that token comes first (nothing if it is empty) and all of `text` is text: so are the
+  // later sentences and parts of a text encoded whose beginning named the language. Errors: kUsage for a text
+  // above Subwords::kMaxTextBytes.
+  Result<Encoding> encode(std::string_view text,
+                          std::optional<std::string_view> language_token = std::nullopt) const;
 
   // The same for a text of the target side, for scoring given translations: the reference's `text_target=`.
   Result<Encoding> encode_target(std::string_view text,
                                  std::optional<std::string_view> language_token = std::nullopt) const;
 
-  // Special ids are dropped; white space at both ends is stripped. For a stream: decode the growing prefix again.
-  // Errors: kUsage for an id outside the target vocabulary.
+  // Special ids are dropped; white space at both ends is stripped. For a stream: decode the growing prefix
+  // again. Errors: kUsage for an id outside the target vocabulary.
   Result<std::string> decode(std::span<const int32_t> ids) const;
 
   uint32_t source_size() const { return source_vocabulary_.size(); }
   uint32_t target_size() const { return target_vocabulary().size(); }
   // REQUIRES: 0 <= id < size of that side. The views live as long as the blobs.
-  std::string_view source_piece(int32_t id) const { return source_vocabulary_.piece(static_cast<uint32_t>(id)); }
-  std::string_view target_piece(int32_t id) const { return target_vocabulary().piece(static_cast<uint32_t>(id)); }
+  std::string_view source_piece(int32_t id) const {
+    return source_vocabulary_.piece(static_cast<uint32_t>(id));
+  }
+  std::string_view target_piece(int32_t id) const {
+    return target_vocabulary().piece(static_cast<uint32_t>(id));
+  }
   const Vocabulary& source_vocabulary() const { return source_vocabulary_; }
-  const Vocabulary& target_vocabulary() const { return target_vocabulary_ ? *target_vocabulary_ : source_vocabulary_; }
+  const Vocabulary& target_vocabulary() const {
+    return target_vocabulary_ ? *target_vocabulary_ : source_vocabulary_;
+  }
 
  private:
   struct SpecialIds {
@@ -87,7 +98,8 @@ class Tokenizer {
     bool contains(int32_t id) const { return id == end_of_sentence || id == unknown || id == padding; }
   };
 
-  Tokenizer(Subwords source, std::unique_ptr<DeferredSubwords> target, Vocabulary source_vocabulary, std::optional<Vocabulary> target_vocabulary)
+  Tokenizer(Subwords source, std::unique_ptr<DeferredSubwords> target, Vocabulary source_vocabulary,
+            std::optional<Vocabulary> target_vocabulary)
       : source_(std::move(source)),
         target_(std::move(target)),
         source_vocabulary_(source_vocabulary),

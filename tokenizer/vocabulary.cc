@@ -27,14 +27,16 @@ std::string_view Vocabulary::piece_of_rank(uint32_t rank) const {
 
 Result<Vocabulary> Vocabulary::open(std::span<const std::byte> section) {
   if (section.size() < 4)
-    return failure(ErrorCode::kBadInput, "vocabulary: {} bytes, expected at least 4 for the count", section.size());
+    return failure(ErrorCode::kBadInput, "vocabulary: {} bytes, expected at least 4 for the count",
+                   section.size());
   Vocabulary table;
   table.count_ = load(section.data());
   const size_t count = table.count_;
   const size_t header_bytes = 4 * (1 + count + count + count + 1);
   if (count >= std::numeric_limits<int32_t>::max() || section.size() < header_bytes)
-    return failure(ErrorCode::kBadInput, "vocabulary: count is {}, which needs a table of {} bytes; the section has {}",
-                   count, header_bytes, section.size());
+    return failure(ErrorCode::kBadInput,
+                   "vocabulary: count is {}, which needs a table of {} bytes; the section has {}", count,
+                   header_bytes, section.size());
   table.id_of_rank_ = section.data() + 4;
   table.rank_of_id_ = table.id_of_rank_ + 4 * count;
   table.offsets_ = table.rank_of_id_ + 4 * count;
@@ -48,8 +50,8 @@ Status Vocabulary::check_ranks() const {
   for (uint32_t id = 0; id < count_; ++id) {
     uint32_t rank = load(rank_of_id_ + 4 * size_t{id});
     if (rank >= count_ || load(id_of_rank_ + 4 * size_t{rank}) != id)
-      return failure(ErrorCode::kBadInput, "vocabulary: rank_of_id[{}] is {}, which id_of_rank does not lead back from",
-                     id, rank);
+      return failure(ErrorCode::kBadInput,
+                     "vocabulary: rank_of_id[{}] is {}, which id_of_rank does not lead back from", id, rank);
   }
   return {};
 }
@@ -58,22 +60,24 @@ Status Vocabulary::check_pieces(size_t bytes) const {
   uint32_t first = load(offsets_);
   uint32_t last = load(offsets_ + 4 * size_t{count_});
   if (first != 0 || last != bytes)
-    return failure(ErrorCode::kBadInput, "vocabulary: offsets run from {} to {}, expected 0 to {}", first, last, bytes);
+    return failure(ErrorCode::kBadInput, "vocabulary: offsets run from {} to {}, expected 0 to {}", first,
+                   last, bytes);
   // All offsets before any piece is read.
   for (uint32_t rank = 0; rank < count_; ++rank) {
     uint32_t begin = load(offsets_ + 4 * size_t{rank});
     uint32_t end = load(offsets_ + 4 * (size_t{rank} + 1));
     if (begin > end || end > bytes)
-      return failure(ErrorCode::kBadInput, "vocabulary: offsets[{}] is {} after {}, expected increasing and at most {}",
-                     rank + 1, end, begin, bytes);
+      return failure(ErrorCode::kBadInput,
+                     "vocabulary: offsets[{}] is {} after {}, expected increasing and at most {}", rank + 1,
+                     end, begin, bytes);
   }
   for (uint32_t rank = 0; rank < count_; ++rank) {
     std::string_view piece = piece_of_rank(rank);
     if (!is_valid_utf8(piece))
       return failure(ErrorCode::kBadInput, "vocabulary: the piece of rank {} is not valid UTF-8", rank);
     if (rank > 0 && piece_of_rank(rank - 1) >= piece)
-      return failure(ErrorCode::kBadInput, "vocabulary: piece '{}' of rank {} is not greater than the one before it",
-                     piece, rank);
+      return failure(ErrorCode::kBadInput,
+                     "vocabulary: piece '{}' of rank {} is not greater than the one before it", piece, rank);
   }
   return {};
 }
@@ -94,19 +98,22 @@ Result<std::string> Vocabulary::serialize(std::span<const std::string> pieces) {
   size_t bytes = 0;
   for (const std::string& piece : pieces) bytes += piece.size();
   if (pieces.size() >= std::numeric_limits<int32_t>::max() || bytes > std::numeric_limits<uint32_t>::max())
-    return failure(ErrorCode::kUnsupported, "vocabulary: {} pieces of {} bytes in all do not fit 32-bit offsets",
-                   pieces.size(), bytes);
+    return failure(ErrorCode::kUnsupported,
+                   "vocabulary: {} pieces of {} bytes in all do not fit 32-bit offsets", pieces.size(),
+                   bytes);
   const auto count = static_cast<uint32_t>(pieces.size());
 
   std::vector<uint32_t> id_of_rank(count);
   std::iota(id_of_rank.begin(), id_of_rank.end(), 0u);
-  std::sort(id_of_rank.begin(), id_of_rank.end(), [&](uint32_t a, uint32_t b) { return pieces[a] < pieces[b]; });
+  std::sort(id_of_rank.begin(), id_of_rank.end(),
+            [&](uint32_t a, uint32_t b) { return pieces[a] < pieces[b]; });
   std::vector<uint32_t> rank_of_id(count);
   std::vector<uint32_t> offsets{0};
   for (uint32_t rank = 0; rank < count; ++rank) {
     const uint32_t id = id_of_rank[rank];
     const std::string& piece = pieces[id];
-    if (!is_valid_utf8(piece)) return failure(ErrorCode::kBadInput, "vocabulary: piece {} is not valid UTF-8", id);
+    if (!is_valid_utf8(piece))
+      return failure(ErrorCode::kBadInput, "vocabulary: piece {} is not valid UTF-8", id);
     if (rank > 0 && pieces[id_of_rank[rank - 1]] == piece)
       return failure(ErrorCode::kBadInput, "vocabulary: piece '{}' has two ids, {} and {}", piece,
                      id_of_rank[rank - 1], id);

@@ -1,6 +1,7 @@
 // An immutable table piece <-> id, read in place from a section of a program file: nothing is built at load.
 //
-// The section (u32 little-endian, no alignment needed), `count` pieces, "rank" = place in increasing byte order:
+// The section (u32 little-endian, no alignment needed), `count` pieces, "rank" = place in increasing byte
+// order:
 //   u32 count
 //   u32 id_of_rank[count]
 //   u32 rank_of_id[count]
@@ -30,7 +31,8 @@ class Vocabulary {
   // `section` must outlive the vocabulary. Errors: kBadInput.
   static Result<Vocabulary> open(std::span<const std::byte> section);
 
-  // The section for pieces in the order of their ids. Errors: kBadInput for a piece that is twice there or not UTF-8.
+  // The section for pieces in the order of their ids. Errors: kBadInput for a piece that is twice there or
+  // not UTF-8.
   static Result<std::string> serialize(std::span<const std::string> pieces);
 
   uint32_t size() const { return count_; }

@@ -23,8 +23,9 @@ struct Available {
 #ifdef DUET_X86_KERNELS
     __builtin_cpu_init();
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) tables[n++] = &kAvx2Kernels;
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
-        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("fma"))
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
+        __builtin_cpu_supports("fma"))
       tables[n++] = &kAvx512Kernels;
 #endif
   }
@@ -70,8 +71,8 @@ const char* forced_isa_problem() { return choice().problem.empty() ? nullptr : c
 
 void force_kernels(const KernelTable& table) { g_forced = &table; }
 
-// x = m * 2^e with m in [sqrt(1/2), sqrt(2)); log m = 2 atanh((m - 1) / (m + 1)), |argument| <= 0.1716: the series to
-// the power 19 leaves less than 1e-16.
+// x = m * 2^e with m in [sqrt(1/2), sqrt(2)); log m = 2 atanh((m - 1) / (m + 1)), |argument| <= 0.1716: the
+// series to the power 19 leaves less than 1e-16.
 double portable_log(double x) {
   if (!(x > 0)) return x == 0 ? -__builtin_inf() : __builtin_nan("");
   if (x > 1.7976931348623157e308) return x;

@@ -1,7 +1,7 @@
-// The kernels: pure functions over pointers and strides, one table per instruction set. All of them give the same
-// bits: every float operation is an IEEE operation on one of 16 lanes, in an order that does not depend on the
-// instruction set, the number of rows or the number of threads.
-// Included by files with instruction-set flags: no standard header beyond <cstdint> may come in here.
+// The kernels: pure functions over pointers and strides, one table per instruction set. All of them give the
+// same bits: every float operation is an IEEE operation on one of 16 lanes, in an order that does not depend
+// on the instruction set, the number of rows or the number of threads. Included by files with instruction-set
+// flags: no standard header beyond <cstdint> may come in here.
 #pragma once
 
 #include <cstdint>
@@ -26,9 +26,9 @@ struct LinearArgs {
 
 // Attention of one query over n keys in blocks of 16.
 struct AttendArgs {
-  const float* query;               // [head_size]
-  const float* const* key_blocks;   // per block: [head_size][16], row stride key_stride
-  const float* const* value_blocks; // per block: [16][head_size], row stride value_stride
+  const float* query;                // [head_size]
+  const float* const* key_blocks;    // per block: [head_size][16], row stride key_stride
+  const float* const* value_blocks;  // per block: [16][head_size], row stride value_stride
   int64_t key_stride, value_stride;
   int64_t head_size, keys;
   float scale;
@@ -41,8 +41,8 @@ struct KernelTable {
   // out = activation(x * W + bias) + residual. Each output is one fused chain over k from 0.
   void (*linear)(const LinearArgs&);
   // out[row] = (x - mean) / sqrt(variance + epsilon) * gamma + beta; beta may be null; out may be x.
-  void (*norm)(const float* x, int64_t rows, int64_t columns, const float* gamma, const float* beta, float epsilon,
-               float* out);
+  void (*norm)(const float* x, int64_t rows, int64_t columns, const float* gamma, const float* beta,
+               float epsilon, float* out);
   void (*attend)(const AttendArgs&);
   // max and sum of exp(x - max) over n values: sum over lane i mod 16, then the lanes in one order.
   void (*max_sum_exp)(const float* x, int64_t n, float* max, float* sum);
@@ -51,8 +51,8 @@ struct KernelTable {
   void (*activate)(const float* x, int64_t n, Activation activation, float* out);
 };
 
-// The table in use: the best that this processor runs, or the one that DUET_ISA names ("portable", "avx2", "avx512").
-// Chosen once; `forced_isa_problem()` says what is wrong with DUET_ISA, null when nothing is.
+// The table in use: the best that this processor runs, or the one that DUET_ISA names ("portable", "avx2",
+// "avx512"). Chosen once; `forced_isa_problem()` says what is wrong with DUET_ISA, null when nothing is.
 const KernelTable& kernels();
 const char* forced_isa_problem();
 // All tables that this processor can run, portable first. Ends with a null.

@@ -12,7 +12,7 @@ namespace {
 struct Lanes {
   __m256 low, high;
 };
-constexpr int kTileRows = 3;    // 3 x 2 x 2 registers of sums, 4 of weights: all 16
+constexpr int kTileRows = 3;  // 3 x 2 x 2 registers of sums, 4 of weights: all 16
 constexpr int kTilePanels = 2;
 
 alignas(32) constexpr int32_t kMaskTable[16] = {-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0};
@@ -23,7 +23,8 @@ inline __m256i below(int64_t n) {
 }
 inline Lanes load(const float* p) { return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
 inline Lanes load_partial(const float* p, int64_t n) {
-  return {_mm256_maskload_ps(p, below(n)), n > 8 ? _mm256_maskload_ps(p + 8, below(n - 8)) : _mm256_setzero_ps()};
+  return {_mm256_maskload_ps(p, below(n)),
+          n > 8 ? _mm256_maskload_ps(p + 8, below(n - 8)) : _mm256_setzero_ps()};
 }
 inline void store(float* p, Lanes a) {
   _mm256_storeu_ps(p, a.low);
@@ -42,8 +43,12 @@ inline Lanes div(Lanes a, Lanes b) { return {_mm256_div_ps(a.low, b.low), _mm256
 inline Lanes fused(Lanes a, Lanes b, Lanes c) {
   return {_mm256_fmadd_ps(a.low, b.low, c.low), _mm256_fmadd_ps(a.high, b.high, c.high)};
 }
-inline Lanes maximum(Lanes a, Lanes b) { return {_mm256_max_ps(a.low, b.low), _mm256_max_ps(a.high, b.high)}; }
-inline Lanes minimum(Lanes a, Lanes b) { return {_mm256_min_ps(a.low, b.low), _mm256_min_ps(a.high, b.high)}; }
+inline Lanes maximum(Lanes a, Lanes b) {
+  return {_mm256_max_ps(a.low, b.low), _mm256_max_ps(a.high, b.high)};
+}
+inline Lanes minimum(Lanes a, Lanes b) {
+  return {_mm256_min_ps(a.low, b.low), _mm256_min_ps(a.high, b.high)};
+}
 inline Lanes square_root(Lanes a) { return {_mm256_sqrt_ps(a.low), _mm256_sqrt_ps(a.high)}; }
 inline Lanes round_even(Lanes a) {
   constexpr int kMode = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;

@@ -1,9 +1,9 @@
-// The kernels, written once over 16 lanes. A file per instruction set defines, in its own namespace and before
-// including this one: `Lanes` (16 floats) with load, load_partial, store, store_partial, broadcast, zero, add, sub, mul,
-// div, fused (a * b + c, rounded once), maximum / minimum (a > b ? a : b, a < b ? a : b), square_root, to_power (x * 2^n
-// for integral n in [-126, 127]), round_even, first_lanes (lanes below n of a, the others of b), and
-// kTileRows, kTilePanels: how many rows and panels a tile of products holds in registers.
-// No include guard: it is included once in each of those files.
+// The kernels, written once over 16 lanes. A file per instruction set defines, in its own namespace and
+// before including this one: `Lanes` (16 floats) with load, load_partial, store, store_partial, broadcast,
+// zero, add, sub, mul, div, fused (a * b + c, rounded once), maximum / minimum (a > b ? a : b, a < b ? a :
+// b), square_root, to_power (x * 2^n for integral n in [-126, 127]), round_even, first_lanes (lanes below n
+// of a, the others of b), and kTileRows, kTilePanels: how many rows and panels a tile of products holds in
+// registers. No include guard: it is included once in each of those files.
 
 constexpr int64_t kLanes = 16;
 
@@ -23,13 +23,13 @@ static inline float max_lanes(Lanes a) {
 }
 
 // exp(x) = 2^n * e^r, n = round(x / ln 2), |r| <= ln(2) / 2; e^r by its Taylor polynomial of degree 7, whose
-// remainder is below 2^-27 there. Below -87.3 (the smallest normal result) the result stays at e^-87.3; above 88 it
-// stays at e^88. NaN gives NaN.
+// remainder is below 2^-27 there. Below -87.3 (the smallest normal result) the result stays at e^-87.3; above
+// 88 it stays at e^88. NaN gives NaN.
 static inline Lanes exp_lanes(Lanes x) {
   x = maximum(broadcast(-87.3f), x);
   x = minimum(broadcast(88.0f), x);
   Lanes n = round_even(mul(x, broadcast(1.44269504088896341f)));
-  Lanes r = fused(n, broadcast(-0.693359375f), x);           // ln 2 in two parts, the first exact in 9 bits
+  Lanes r = fused(n, broadcast(-0.693359375f), x);  // ln 2 in two parts, the first exact in 9 bits
   r = fused(n, broadcast(2.12194440054690583e-4f), r);
   Lanes p = broadcast(1.0f / 5040);
   p = fused(p, r, broadcast(1.0f / 720));
@@ -58,11 +58,15 @@ static inline Lanes erf_lanes(Lanes x) {
 
 static inline Lanes activate_lanes(Lanes x, Activation activation) {
   switch (activation) {
-    case Activation::kNone: return x;
-    case Activation::kRelu: return maximum(x, zero());
+    case Activation::kNone:
+      return x;
+    case Activation::kRelu:
+      return maximum(x, zero());
     case Activation::kGelu:
-      return mul(mul(broadcast(0.5f), x), add(broadcast(1.0f), erf_lanes(mul(x, broadcast(0.70710678118654752f)))));
-    case Activation::kSwish: return div(x, add(broadcast(1.0f), exp_lanes(sub(zero(), x))));
+      return mul(mul(broadcast(0.5f), x),
+                 add(broadcast(1.0f), erf_lanes(mul(x, broadcast(0.70710678118654752f)))));
+    case Activation::kSwish:
+      return div(x, add(broadcast(1.0f), exp_lanes(sub(zero(), x))));
   }
   return x;
 }
@@ -117,13 +121,14 @@ static inline void linear_rows(const LinearArgs& a, int64_t panel) {
 static void linear(const LinearArgs& a) {
   int64_t panels = (a.n + kLanes - 1) / kLanes, panel = 0;
   if (a.rows == 1)
-    for (; panel + 2 * kTilePanels <= panels; panel += 2 * kTilePanels) linear_tile<1, 2 * kTilePanels>(a, 0, panel);
+    for (; panel + 2 * kTilePanels <= panels; panel += 2 * kTilePanels)
+      linear_tile<1, 2 * kTilePanels>(a, 0, panel);
   for (; panel + kTilePanels <= panels; panel += kTilePanels) linear_rows<kTilePanels>(a, panel);
   for (; panel < panels; ++panel) linear_rows<1>(a, panel);
 }
 
-static void norm(const float* x, int64_t rows, int64_t columns, const float* gamma, const float* beta, float epsilon,
-                 float* out) {
+static void norm(const float* x, int64_t rows, int64_t columns, const float* gamma, const float* beta,
+                 float epsilon, float* out) {
   int64_t whole = columns / kLanes * kLanes, rest = columns - whole;
   float count = static_cast<float>(columns);
   for (int64_t row = 0; row < rows; ++row, x += columns, out += columns) {
@@ -162,11 +167,14 @@ static inline void weigh_values(const AttendArgs& a, int64_t first, Lanes invers
     Lanes weight = broadcast(a.scores[key]);
     for (int c = 0; c < kChunks - 1; ++c) sums[c] = fused(weight, load(value + c * kLanes), sums[c]);
     constexpr int c = kChunks - 1;
-    sums[c] = fused(weight, last_width == kLanes ? load(value + c * kLanes) : load_partial(value + c * kLanes, last_width),
-                    sums[c]);
+    sums[c] =
+        fused(weight,
+              last_width == kLanes ? load(value + c * kLanes) : load_partial(value + c * kLanes, last_width),
+              sums[c]);
   }
   for (int c = 0; c < kChunks; ++c)
-    store_partial(a.out + first + c * kLanes, mul(sums[c], inverse_sum), c == kChunks - 1 ? last_width : kLanes);
+    store_partial(a.out + first + c * kLanes, mul(sums[c], inverse_sum),
+                  c == kChunks - 1 ? last_width : kLanes);
 }
 
 static void attend(const AttendArgs& a) {
@@ -175,7 +183,8 @@ static void attend(const AttendArgs& a) {
   for (int64_t block = 0, key = 0; key < a.keys; ++block, key += kLanes) {
     Lanes score = zero();
     const float* keys = a.key_blocks[block];
-    for (int64_t d = 0; d < a.head_size; ++d) score = fused(broadcast(a.query[d]), load(keys + d * a.key_stride), score);
+    for (int64_t d = 0; d < a.head_size; ++d)
+      score = fused(broadcast(a.query[d]), load(keys + d * a.key_stride), score);
     score = mul(score, broadcast(a.scale));
     // What lies behind the last key is unused cache: it may hold anything and must not be seen.
     score = first_lanes(score, minus_infinity, a.keys - key);
@@ -207,7 +216,8 @@ static void max_sum_exp(const float* x, int64_t n, float* max, float* sum) {
   Lanes total = zero();
   for (int64_t i = 0; i < n; i += kLanes) {
     int64_t width = n - i < kLanes ? n - i : kLanes;
-    total = add(total, first_lanes(exp_lanes(sub(load_partial(x + i, width), broadcast(*max))), zero(), width));
+    total =
+        add(total, first_lanes(exp_lanes(sub(load_partial(x + i, width), broadcast(*max))), zero(), width));
   }
   *sum = sum_lanes(total);
 }

@@ -41,17 +41,28 @@ inline void store_partial(float* p, Lanes a, int64_t n) {
   store(lane, a);
   for (int64_t i = 0; i < n && i < 16; ++i) p[i] = lane[i];
 }
-inline Lanes broadcast(float x) { return each([&](int) { return Quad{x, x, x, x}; }); }
-inline Lanes add(Lanes a, Lanes b) { return each([&](int i) { return a.q[i] + b.q[i]; }); }
-inline Lanes sub(Lanes a, Lanes b) { return each([&](int i) { return a.q[i] - b.q[i]; }); }
-inline Lanes mul(Lanes a, Lanes b) { return each([&](int i) { return a.q[i] * b.q[i]; }); }
-inline Lanes div(Lanes a, Lanes b) { return each([&](int i) { return a.q[i] / b.q[i]; }); }
+inline Lanes broadcast(float x) {
+  return each([&](int) { return Quad{x, x, x, x}; });
+}
+inline Lanes add(Lanes a, Lanes b) {
+  return each([&](int i) { return a.q[i] + b.q[i]; });
+}
+inline Lanes sub(Lanes a, Lanes b) {
+  return each([&](int i) { return a.q[i] - b.q[i]; });
+}
+inline Lanes mul(Lanes a, Lanes b) {
+  return each([&](int i) { return a.q[i] * b.q[i]; });
+}
+inline Lanes div(Lanes a, Lanes b) {
+  return each([&](int i) { return a.q[i] / b.q[i]; });
+}
 
 #if defined(__FMA__) || defined(__aarch64__)
 inline float fused_scalar(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 #else
-// a * b + c rounded once, without the instruction: the product is exact in double; the sum is rounded to odd there
-// (Boldo and Melquiond, "Emulation of FMA and correctly rounded sums", 2008), so that the second rounding is right.
+// a * b + c rounded once, without the instruction: the product is exact in double; the sum is rounded to odd
+// there (Boldo and Melquiond, "Emulation of FMA and correctly rounded sums", 2008), so that the second
+// rounding is right.
 inline float fused_scalar(float a, float b, float c) {
   double product = static_cast<double>(a) * b, addend = c;
   double sum = product + addend;
@@ -60,7 +71,8 @@ inline float fused_scalar(float a, float b, float c) {
   int64_t bits;
   __builtin_memcpy(&bits, &sum, sizeof bits);
   constexpr int64_t kExponent = int64_t{0x7ff} << 52;
-  if (error != 0 && (bits & 1) == 0 && (bits & kExponent) != kExponent) bits += (error > 0) == (sum > 0) ? 1 : -1;
+  if (error != 0 && (bits & 1) == 0 && (bits & kExponent) != kExponent)
+    bits += (error > 0) == (sum > 0) ? 1 : -1;
   __builtin_memcpy(&sum, &bits, sizeof sum);
   return static_cast<float>(sum);
 }
@@ -72,9 +84,15 @@ inline Lanes fused(Lanes a, Lanes b, Lanes c) {
     return r;
   });
 }
-inline Quad choose(QuadInt mask, Quad a, Quad b) { return (Quad)(((QuadInt)a & mask) | ((QuadInt)b & ~mask)); }
-inline Lanes maximum(Lanes a, Lanes b) { return each([&](int i) { return choose(a.q[i] > b.q[i], a.q[i], b.q[i]); }); }
-inline Lanes minimum(Lanes a, Lanes b) { return each([&](int i) { return choose(a.q[i] < b.q[i], a.q[i], b.q[i]); }); }
+inline Quad choose(QuadInt mask, Quad a, Quad b) {
+  return (Quad)(((QuadInt)a & mask) | ((QuadInt)b & ~mask));
+}
+inline Lanes maximum(Lanes a, Lanes b) {
+  return each([&](int i) { return choose(a.q[i] > b.q[i], a.q[i], b.q[i]); });
+}
+inline Lanes minimum(Lanes a, Lanes b) {
+  return each([&](int i) { return choose(a.q[i] < b.q[i], a.q[i], b.q[i]); });
+}
 inline Lanes square_root(Lanes a) {
   return each([&](int i) {
     Quad r;

@@ -1,5 +1,5 @@
-// Attention without padding and without masks: attend_ragged over the tokens of a call (encoder), attend_cached over
-// keys and values in blocks of a pool (decoder), cache_write that fills the pool.
+// Attention without padding and without masks: attend_ragged over the tokens of a call (encoder),
+// attend_cached over keys and values in blocks of a pool (decoder), cache_write that fills the pool.
 // cache_layout.h says how pools and tables lie.
 #include <algorithm>
 #include <cmath>
@@ -14,7 +14,8 @@ namespace {
 
 float head_scale(int64_t head_size) { return 1.0f / std::sqrt(static_cast<float>(head_size)); }
 
-Primitives::Value attend_head(Primitives& p, Primitives::Value q, Primitives::Value k, Primitives::Value v, float scale) {
+Primitives::Value attend_head(Primitives& p, Primitives::Value q, Primitives::Value k, Primitives::Value v,
+                              float scale) {
   return p.matmul(p.softmax(p.mul(p.matmul(q, p.transpose(k)), p.constant(scale))), v);
 }
 
@@ -68,7 +69,8 @@ class AttendRagged : public Operator {
       const float* query = s.inputs[0].as<const float>() + start * stride + head * head_size;
       for (int64_t t = 0; t < length; ++t)
         for (int64_t i = 0; i < head_size; ++i)
-          keys[(t / kBlockTokens * head_size + i) * kBlockTokens + t % kBlockTokens] = query[t * stride + d + i];
+          keys[(t / kBlockTokens * head_size + i) * kBlockTokens + t % kBlockTokens] =
+              query[t * stride + d + i];
       for (int64_t t = length; t % kBlockTokens != 0; ++t)
         for (int64_t i = 0; i < head_size; ++i)
           keys[(t / kBlockTokens * head_size + i) * kBlockTokens + t % kBlockTokens] = 0;
@@ -76,8 +78,8 @@ class AttendRagged : public Operator {
         key_blocks[b] = keys + b * head_size * kBlockTokens;
         value_blocks[b] = query + 2 * d + b * kBlockTokens * stride;
       }
-      kernels::AttendArgs args{query, key_blocks, value_blocks, kBlockTokens, stride, head_size, length,
-                               head_scale(head_size), scores, nullptr};
+      kernels::AttendArgs args{query,     key_blocks, value_blocks,          kBlockTokens, stride,
+                               head_size, length,     head_scale(head_size), scores,       nullptr};
       for (int64_t t = 0; t < length; ++t) {
         args.query = query + t * stride;
         args.out = s.outputs[0].as<float>() + (start + t) * d + head * head_size;
@@ -97,7 +99,9 @@ class AttendRagged : public Operator {
       auto tokens = p.slice(qkv, 0, start, start + length);
       std::vector<Primitives::Value> heads;
       for (int64_t h = 0; h < heads_; ++h) {
-        auto part = [&](int64_t i) { return p.slice(tokens, 1, i * d + h * head_size, i * d + (h + 1) * head_size); };
+        auto part = [&](int64_t i) {
+          return p.slice(tokens, 1, i * d + h * head_size, i * d + (h + 1) * head_size);
+        };
         heads.push_back(attend_head(p, part(0), part(1), part(2), head_scale(head_size)));
       }
       rows.push_back(p.concat(heads, 1));
@@ -108,9 +112,11 @@ class AttendRagged : public Operator {
 
  private:
   static Status check_row(const Step& s, int64_t row) {
-    int64_t start = s.inputs[1].as<int32_t>()[row], length = s.inputs[2].as<int32_t>()[row], tokens = s.inputs[0].dims[0];
+    int64_t start = s.inputs[1].as<int32_t>()[row], length = s.inputs[2].as<int32_t>()[row],
+            tokens = s.inputs[0].dims[0];
     if (start < 0 || length < 1 || start + length > tokens)
-      return failure(ErrorCode::kUsage, "{}: row {} begins at {} and has {} tokens, which lie outside the {} given", s.name, row,
+      return failure(ErrorCode::kUsage,
+                     "{}: row {} begins at {} and has {} tokens, which lie outside the {} given", s.name, row,
                      start, length, tokens);
     return {};
   }
@@ -128,8 +134,8 @@ Status expect_pool(const OperandSpec& pool, const Dim*& d) {
   DUET_TRY(expect_tensor(pool, "pool", DType::kF32, 4));
   const Shape& shape = pool.spec->shape;
   if (shape[1] != Dim(2) || shape[3] != Dim(kBlockTokens) || shape[2].kind() != Expression::Kind::kInteger)
-    return failure(ErrorCode::kBadInput, "input pool ({}) has shape {}, expected [blocks, 2, d, {}]", pool.spec->name,
-                   shape_text(shape), kBlockTokens);
+    return failure(ErrorCode::kBadInput, "input pool ({}) has shape {}, expected [blocks, 2, d, {}]",
+                   pool.spec->name, shape_text(shape), kBlockTokens);
   d = &shape[2];
   return {};
 }
@@ -137,19 +143,21 @@ Status expect_pool(const OperandSpec& pool, const Dim*& d) {
 Status expect_columns(const OperandSpec& x, const char* role, int64_t column, int64_t columns) {
   const Dim& width = x.spec->shape[1];
   if (width.kind() != Expression::Kind::kInteger || width.value() < column + columns)
-    return failure(ErrorCode::kBadInput, "input {} ({}) has shape {}, expected at least {} columns", role, x.spec->name,
-                   shape_text(x.spec->shape), column + columns);
+    return failure(ErrorCode::kBadInput, "input {} ({}) has shape {}, expected at least {} columns", role,
+                   x.spec->name, shape_text(x.spec->shape), column + columns);
   return {};
 }
 
 // The block of token t of a slot. Errors: kUsage when state that a caller restored is out of range.
-Result<int64_t> find_block(const Step& s, const TensorView& table, const TensorView& pool, int64_t slot, int64_t token) {
+Result<int64_t> find_block(const Step& s, const TensorView& table, const TensorView& pool, int64_t slot,
+                           int64_t token) {
   if (slot < 0 || slot >= table.dims[0] || token < 0 || token / kBlockTokens >= table.dims[1])
-    return failure(ErrorCode::kUsage, "{}: slot {} token {} lies outside the block table", s.name, slot, token);
+    return failure(ErrorCode::kUsage, "{}: slot {} token {} lies outside the block table", s.name, slot,
+                   token);
   int64_t block = table.as<const int32_t>()[slot * table.dims[1] + token / kBlockTokens];
   if (block < 0 || block >= pool.dims[0])
-    return failure(ErrorCode::kUsage, "{}: slot {} token {} is in block {}, expected 0 to {}", s.name, slot, token, block,
-                   pool.dims[0] - 1);
+    return failure(ErrorCode::kUsage, "{}: slot {} token {} is in block {}, expected 0 to {}", s.name, slot,
+                   token, block, pool.dims[0] - 1);
   return block;
 }
 
@@ -191,14 +199,17 @@ class CacheWrite : public Operator {
     }
     return {};
   }
-  Status decompose(const Step& s, Primitives&) const override { return run(s, {}); }  // a scatter, whatever the order
+  Status decompose(const Step& s, Primitives&) const override {
+    return run(s, {});
+  }  // a scatter, whatever the order
 
  private:
   int64_t column_;
 };
 
 // attend_cached(q [tokens, ...], slots i32[tokens], lengths i32[tokens], table, pool; heads, column, extra)
-//   -> f32 [tokens, d]: token t attends to the first lengths[t] + extra tokens of its slot; its query lies in q's
+//   -> f32 [tokens, d]: token t attends to the first lengths[t] + extra tokens of its slot; its query lies in
+//   q's
 // columns [column, column + d). Causal attention of a prompt is a matter of lengths: token t sees t + 1 keys.
 class AttendCached : public Operator {
  public:
@@ -230,7 +241,8 @@ class AttendCached : public Operator {
 
   Cost cost(const Step& s) const override {
     int64_t d = s.outputs[0].dims[1], keys = 0;
-    for (int64_t t = 0; s.inputs[2].data && t < s.inputs[2].dims[0]; ++t) keys += s.inputs[2].as<int32_t>()[t] + extra_;
+    for (int64_t t = 0; s.inputs[2].data && t < s.inputs[2].dims[0]; ++t)
+      keys += s.inputs[2].as<int32_t>()[t] + extra_;
     return {2 * keys * d, 8 * keys * d + 2 * static_cast<int64_t>(s.outputs[0].bytes())};
   }
 
@@ -252,9 +264,9 @@ class AttendCached : public Operator {
         key_blocks[b] = keys + head * head_size * kBlockTokens;
         value_blocks[b] = keys + d * kBlockTokens + head * head_size;
       }
-      kernels::kernels().attend({q.as<const float>() + t * q.dims[1] + column_ + head * head_size, key_blocks, value_blocks,
-                                 kBlockTokens, d, head_size, length, head_scale(head_size), scores,
-                                 s.outputs[0].as<float>() + t * d + head * head_size});
+      kernels::kernels().attend({q.as<const float>() + t * q.dims[1] + column_ + head * head_size, key_blocks,
+                                 value_blocks, kBlockTokens, d, head_size, length, head_scale(head_size),
+                                 scores, s.outputs[0].as<float>() + t * d + head * head_size});
     }
     return {};
   }
@@ -269,7 +281,8 @@ class AttendCached : public Operator {
       DUET_TRY(check_length(s, s.inputs[1].as<int32_t>()[t], length));
       std::vector<Primitives::Value> key_parts, value_parts;
       for (int64_t b = 0; b < blocks_of(length); ++b) {
-        DUET_ASSIGN(int64_t block, find_block(s, table, pool, s.inputs[1].as<int32_t>()[t], b * kBlockTokens));
+        DUET_ASSIGN(int64_t block,
+                    find_block(s, table, pool, s.inputs[1].as<int32_t>()[t], b * kBlockTokens));
         TensorView keys = pool, values = pool;
         keys.data += static_cast<size_t>(block * 2 * d * kBlockTokens) * 4;
         values.data = keys.data + static_cast<size_t>(d * kBlockTokens) * 4;

@@ -63,9 +63,11 @@ class Embed : public Operator {
  private:
   static Status check(const Step& s, int64_t id, int64_t position) {
     if (id < 0 || id >= s.inputs[2].dims[0])
-      return failure(ErrorCode::kUsage, "{}: token id {}, expected 0 to {}", s.name, id, s.inputs[2].dims[0] - 1);
+      return failure(ErrorCode::kUsage, "{}: token id {}, expected 0 to {}", s.name, id,
+                     s.inputs[2].dims[0] - 1);
     if (position < 0 || position >= s.inputs[3].dims[0])
-      return failure(ErrorCode::kUsage, "{}: position {}, expected 0 to {}", s.name, position, s.inputs[3].dims[0] - 1);
+      return failure(ErrorCode::kUsage, "{}: position {}, expected 0 to {}", s.name, position,
+                     s.inputs[3].dims[0] - 1);
     return {};
   }
   float scale_;
@@ -83,16 +85,19 @@ kernels::Activation parse_activation(const std::string& name, bool& known) {
 
 // linear(x [rows, k], W [n, k] in panels, bias [n]?, residual [rows, n]?; activation, parts)
 //   -> activation(x W^T + bias) + residual, f32 [rows, n].
-// parts: names of equal shares of the outputs that were layers of their own ("...q_proj", "...k_proj", "...v_proj").
+// parts: names of equal shares of the outputs that were layers of their own ("...q_proj", "...k_proj",
+// "...v_proj").
 class Linear : public Operator {
  public:
   explicit Linear(AttributeReader& a)
-      : activation_(parse_activation(a.text_or("activation", "none"), known_)), parts_(a.texts_or_empty("parts")) {}
+      : activation_(parse_activation(a.text_or("activation", "none"), known_)),
+        parts_(a.texts_or_empty("parts")) {}
   std::string_view kind() const override { return "linear"; }
   int reusable_input() const override { return 3; }
 
   Result<std::vector<TensorSpec>> infer(std::span<const OperandSpec> in) const override {
-    if (!known_) return failure(ErrorCode::kBadInput, "unknown activation; expected none, relu, gelu or swish");
+    if (!known_)
+      return failure(ErrorCode::kBadInput, "unknown activation; expected none, relu, gelu or swish");
     DUET_TRY(expect_count(in, 2, 4));
     DUET_TRY(expect_tensor(in[0], "x", DType::kF32, 2));
     DUET_TRY(expect_panels(in[1], "W"));
@@ -108,7 +113,8 @@ class Linear : public Operator {
       DUET_TRY(expect_dim(in[3], "residual", 1, n));
     }
     if (!parts_.empty() && n.value() % static_cast<int64_t>(parts_.size()) != 0)
-      return failure(ErrorCode::kBadInput, "{} outputs cannot be split into {} parts", n.value(), parts_.size());
+      return failure(ErrorCode::kBadInput, "{} outputs cannot be split into {} parts", n.value(),
+                     parts_.size());
     return std::vector<TensorSpec>{{"", DType::kF32, {in[0].spec->shape[0], n}}};
   }
 
@@ -162,11 +168,15 @@ class Linear : public Operator {
   Primitives::Value activate(Primitives& p, Primitives::Value x) const {
     auto one = p.constant(1);
     switch (activation_) {
-      case kernels::Activation::kNone: return x;
-      case kernels::Activation::kRelu: return p.maximum(x, 0);
+      case kernels::Activation::kNone:
+        return x;
+      case kernels::Activation::kRelu:
+        return p.maximum(x, 0);
       case kernels::Activation::kGelu:
-        return p.mul(p.mul(x, p.constant(0.5f)), p.add(p.erf(p.mul(x, p.constant(0.70710678118654752f))), one));
-      case kernels::Activation::kSwish: return p.mul(x, p.reciprocal(p.add(p.exp(p.negate(x)), one)));
+        return p.mul(p.mul(x, p.constant(0.5f)),
+                     p.add(p.erf(p.mul(x, p.constant(0.70710678118654752f))), one));
+      case kernels::Activation::kSwish:
+        return p.mul(x, p.reciprocal(p.add(p.exp(p.negate(x)), one)));
     }
     return x;
   }
@@ -199,8 +209,9 @@ class Norm : public Operator {
     int64_t d = s.inputs[0].dims[1];
     auto [begin, end] = worker.share(d == 0 ? 0 : s.inputs[0].dims[0]);
     const float* beta = s.inputs.size() > 2 ? s.inputs[2].as<const float>() : nullptr;
-    kernels::kernels().norm(s.inputs[0].as<const float>() + begin * d, end - begin, d, s.inputs[1].as<const float>(), beta,
-                            epsilon_, s.outputs[0].as<float>() + begin * d);
+    kernels::kernels().norm(s.inputs[0].as<const float>() + begin * d, end - begin, d,
+                            s.inputs[1].as<const float>(), beta, epsilon_,
+                            s.outputs[0].as<float>() + begin * d);
     return {};
   }
 

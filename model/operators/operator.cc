@@ -7,7 +7,8 @@ namespace duet::model {
 namespace {
 
 std::vector<std::span<const OperatorRow>> tables() {
-  return {tensor_operators(), layer_operators(), attention_operators(), state_operators(), select_operators()};
+  return {tensor_operators(), layer_operators(), attention_operators(), state_operators(),
+          select_operators()};
 }
 
 }  // namespace
@@ -103,7 +104,8 @@ Status AttributeReader::finish() const {
   if (!problem_.empty()) return failure(ErrorCode::kBadInput, "{}", problem_);
   for (const auto& [name, value] : attributes_)
     if (std::find(known_.begin(), known_.end(), name) == known_.end())
-      return failure(ErrorCode::kBadInput, "unknown attribute {}; expected only: {}", name, fmt::join(known_, ", "));
+      return failure(ErrorCode::kBadInput, "unknown attribute {}; expected only: {}", name,
+                     fmt::join(known_, ", "));
   return {};
 }
 
@@ -121,8 +123,8 @@ Status expect_type(const OperandSpec& operand, const char* role, DType dtype, in
     return failure(ErrorCode::kBadInput, "input {} ({}) is {}, expected {}", role, operand.spec->name,
                    dtype_name(operand.spec->dtype), dtype_name(dtype));
   if (rank >= 0 && operand.spec->shape.size() != static_cast<size_t>(rank))
-    return failure(ErrorCode::kBadInput, "input {} ({}) has shape {}, expected {} dimensions", role, operand.spec->name,
-                   shape_text(operand.spec->shape), rank);
+    return failure(ErrorCode::kBadInput, "input {} ({}) has shape {}, expected {} dimensions", role,
+                   operand.spec->name, shape_text(operand.spec->shape), rank);
   return {};
 }
 }  // namespace
@@ -130,7 +132,8 @@ Status expect_type(const OperandSpec& operand, const char* role, DType dtype, in
 Status expect_tensor(const OperandSpec& operand, const char* role, DType dtype, int rank) {
   DUET_TRY(expect_type(operand, role, dtype, rank));
   if (operand.constant && operand.constant->layout != Layout::kRows)
-    return failure(ErrorCode::kBadInput, "input {} ({}) is stored in panels, expected rows", role, operand.spec->name);
+    return failure(ErrorCode::kBadInput, "input {} ({}) is stored in panels, expected rows", role,
+                   operand.spec->name);
   return {};
 }
 

@@ -1,5 +1,6 @@
-// One step of a method. An operator is made from its kind and attributes, is immutable, and is shared by sessions.
-// It knows its shapes, its scratch memory, its work, its fast kernel and its decomposition into primitives.
+// One step of a method. An operator is made from its kind and attributes, is immutable, and is shared by
+// sessions. It knows its shapes, its scratch memory, its work, its fast kernel and its decomposition into
+// primitives.
 #pragma once
 
 #include <cstdint>
@@ -51,7 +52,8 @@ class Operator {
   virtual ~Operator() = default;
   virtual std::string_view kind() const = 0;
 
-  // Checks operands and gives the dtype and shape of each output. Errors: kBadInput, without the operator's name.
+  // Checks operands and gives the dtype and shape of each output. Errors: kBadInput, without the operator's
+  // name.
   virtual Result<std::vector<TensorSpec>> infer(std::span<const OperandSpec> inputs) const = 0;
 
   // Which inputs are changed in place (they must be shared buffers).
@@ -114,13 +116,15 @@ struct OperatorRow {
 std::span<const OperatorRow> tensor_operators();     // fill, write_block, add, gather_rows, ragged_index
 std::span<const OperatorRow> layer_operators();      // embed, linear, norm
 std::span<const OperatorRow> attention_operators();  // attend_ragged, cache_write, attend_cached
-std::span<const OperatorRow> state_operators();      // open_slots, extend_slots, release_slots, forced_tokens, advance
-std::span<const OperatorRow> select_operators();     // select_argmax
+std::span<const OperatorRow>
+state_operators();  // open_slots, extend_slots, release_slots, forced_tokens, advance
+std::span<const OperatorRow> select_operators();  // select_argmax
 
 // Checks shared by the operators' infer().
 Status expect_count(std::span<const OperandSpec> inputs, size_t least, size_t most);
 Status expect_tensor(const OperandSpec& operand, const char* role, DType dtype, int rank);
-Status expect_panels(const OperandSpec& operand, const char* role);  // f32 [N, K], a constant stored in panels
+Status expect_panels(const OperandSpec& operand,
+                     const char* role);  // f32 [N, K], a constant stored in panels
 Status expect_dim(const OperandSpec& operand, const char* role, int axis, const Dim& expected);
 
 }  // namespace duet::model

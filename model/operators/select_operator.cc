@@ -1,8 +1,8 @@
 // select_argmax(x [rows, k], W [n, k] in panels, bias [n]?, forced i32[rows]?; suppress)
 //   -> ids i32[rows], scores f32[rows]: the most likely output and its natural-log probability.
-// Logits are never written as a whole: the outputs are worked off in chunks of 256, each leaving a row's maximum, its
-// sum of exponentials and its best id; the chunks are combined in order. Ties go to the lowest id. Suppressed ids cannot
-// win but count in the probability; a forced id >= 0 wins whatever its logit.
+// Logits are never written as a whole: the outputs are worked off in chunks of 256, each leaving a row's
+// maximum, its sum of exponentials and its best id; the chunks are combined in order. Ties go to the lowest
+// id. Suppressed ids cannot win but count in the probability; a forced id >= 0 wins whatever its logit.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -14,8 +14,9 @@
 namespace duet::model {
 namespace {
 
-constexpr int64_t kChunk = 256;    // outputs: at k = 512 their weights are 512 KB, which stay in L2 for all rows
-constexpr int64_t kRowTile = 64;   // rows whose logits of a chunk are held at once: 64 KB
+constexpr int64_t kChunk =
+    256;  // outputs: at k = 512 their weights are 512 KB, which stay in L2 for all rows
+constexpr int64_t kRowTile = 64;  // rows whose logits of a chunk are held at once: 64 KB
 
 struct Partial {
   float max, sum;  // over the chunk, suppressed ids included
@@ -39,7 +40,8 @@ class SelectArgmax : public Operator {
     int64_t n = in[1].spec->shape[0].value();
     if (n < 1 || n > INT32_MAX) return failure(ErrorCode::kBadInput, "{} outputs to choose from", n);
     for (int64_t id : suppress_)
-      if (id < 0 || id >= n) return failure(ErrorCode::kBadInput, "suppressed id {}, expected 0 to {}", id, n - 1);
+      if (id < 0 || id >= n)
+        return failure(ErrorCode::kBadInput, "suppressed id {}, expected 0 to {}", id, n - 1);
     if (in.size() > 2 && in[2].spec) {
       DUET_TRY(expect_tensor(in[2], "bias", DType::kF32, 1));
       DUET_TRY(expect_dim(in[2], "bias", 0, in[1].spec->shape[0]));
@@ -122,27 +124,32 @@ class SelectArgmax : public Operator {
         id = std::max<int64_t>(id, 0);
       }
       s.outputs[0].as<int32_t>()[r] = static_cast<int32_t>(id);
-      s.outputs[1].as<float>()[r] = static_cast<float>(static_cast<double>(row[id]) - static_cast<double>(max) - std::log(sum));
+      s.outputs[1].as<float>()[r] =
+          static_cast<float>(static_cast<double>(row[id]) - static_cast<double>(max) - std::log(sum));
     }
     return {};
   }
 
  private:
   static uint64_t partial_bytes(const Step& s) {
-    auto bytes = static_cast<uint64_t>(s.inputs[0].dims[0] * chunks_of(s.inputs[1].dims[0])) * sizeof(Partial);
+    auto bytes =
+        static_cast<uint64_t>(s.inputs[0].dims[0] * chunks_of(s.inputs[1].dims[0])) * sizeof(Partial);
     return (bytes + 63) / 64 * 64;
   }
   static uint64_t tile_bytes(const Step& s) {
     return static_cast<uint64_t>(std::min(kRowTile, s.inputs[0].dims[0]) * kChunk) * 4;
   }
-  bool suppressed(int64_t id) const { return std::find(suppress_.begin(), suppress_.end(), id) != suppress_.end(); }
+  bool suppressed(int64_t id) const {
+    return std::find(suppress_.begin(), suppress_.end(), id) != suppress_.end();
+  }
   static int32_t forced_id(const Step& s, int64_t row) {
     if (s.inputs.size() < 4 || !s.inputs[3]) return -1;
     int32_t id = s.inputs[3].as<int32_t>()[row];
     return id < s.inputs[1].dims[0] ? id : -1;
   }
 
-  static void compute_logits(const Step& s, int64_t row, int64_t rows, int64_t first, int64_t width, float* logits) {
+  static void compute_logits(const Step& s, int64_t row, int64_t rows, int64_t first, int64_t width,
+                             float* logits) {
     int64_t k = s.inputs[1].dims[1];
     kernels::LinearArgs args;
     args.x = s.inputs[0].as<const float>() + row * k;

@@ -9,9 +9,10 @@
 //   self_table i32[slots, n]       blocks of the self-attention cache: ceil(positions / 16) are held
 //   cross_table i32[slots, m]      blocks of the cross-attention cache: ceil(source_lengths / 16) are held
 //   free_blocks i32[blocks]        a stack of blocks that were given back
-//   pool_state i32[2]              depth of that stack; blocks never used so far are fresh: [count returned, first fresh]
-// An operator either does all of its work or fails before it has changed anything. What it finds is checked: any program
-// may write to its buffers.
+//   pool_state i32[2]              depth of that stack; blocks never used so far are fresh: [count returned,
+//   first fresh]
+// An operator either does all of its work or fails before it has changed anything. What it finds is checked:
+// any program may write to its buffers.
 #include <algorithm>
 
 #include "model/cache_layout.h"
@@ -50,8 +51,9 @@ class SlotState {
     return pool_[0] >= 0 && pool_[1] >= 0 && pool_[1] <= blocks_ && pool_[0] + given_back <= pool_[1];
   }
   bool slot_is_sound(int64_t slot) const {
-    return status[slot] >= 0 && status[slot] <= 1 && positions[slot] >= 0 && positions[slot] <= self_capacity &&
-           source_lengths[slot] >= 0 && source_lengths[slot] <= cross_capacity;
+    return status[slot] >= 0 && status[slot] <= 1 && positions[slot] >= 0 &&
+           positions[slot] <= self_capacity && source_lengths[slot] >= 0 &&
+           source_lengths[slot] <= cross_capacity;
   }
 
   // REQUIRES: enough free_blocks().
@@ -60,7 +62,8 @@ class SlotState {
       self_table_.as<int32_t>()[slot * self_table_.dims[1] + b] = take();
   }
   void take_cross(int64_t slot, int64_t length) {
-    for (int64_t b = 0; b < blocks_of(length); ++b) cross_table_.as<int32_t>()[slot * cross_table_.dims[1] + b] = take();
+    for (int64_t b = 0; b < blocks_of(length); ++b)
+      cross_table_.as<int32_t>()[slot * cross_table_.dims[1] + b] = take();
   }
   void release(int64_t slot) {
     if (status[slot] == 0) return;
@@ -96,24 +99,29 @@ class StateOperator : public Operator {
     return all;
   }
   Cost cost(const Step& s) const override { return {0, 64 * s.inputs[0].elements()}; }
-  Status decompose(const Step& s, Primitives&) const override { return run(s, {}); }  // integers: exact anyway
+  Status decompose(const Step& s, Primitives&) const override {
+    return run(s, {});
+  }  // integers: exact anyway
 
   Result<std::vector<TensorSpec>> infer(std::span<const OperandSpec> in) const override {
-    DUET_TRY(expect_count(in, static_cast<size_t>(own_ + kStateBuffers), static_cast<size_t>(own_ + kStateBuffers)));
+    DUET_TRY(expect_count(in, static_cast<size_t>(own_ + kStateBuffers),
+                          static_cast<size_t>(own_ + kStateBuffers)));
     for (int i = 0; i < own_; ++i) {
       const OperandSpec& operand = in[static_cast<size_t>(i)];
       if (i > 0 && !operand.spec && optional_input(i)) continue;
       DUET_TRY(expect_tensor(operand, "of the operator", DType::kI32, 1));
       DUET_TRY(expect_dim(operand, "of the operator", 0, in[0].spec->shape[0]));
     }
-    static constexpr const char* kRoles[] = {"status", "positions", "limits", "source_lengths", "tokens",
-                                             "self_table", "cross_table", "free_blocks", "pool_state"};
+    static constexpr const char* kRoles[] = {"status",         "positions",   "limits",
+                                             "source_lengths", "tokens",      "self_table",
+                                             "cross_table",    "free_blocks", "pool_state"};
     const OperandSpec& status = in[static_cast<size_t>(own_)];
     for (int i = 0; i < kStateBuffers; ++i) {
       const OperandSpec& operand = in[static_cast<size_t>(own_ + i)];
       for (int j = 0; j < own_ + i; ++j)
         if (operand.spec && operand.spec == in[static_cast<size_t>(j)].spec)
-          return failure(ErrorCode::kBadInput, "input {} ({}) plays two parts", kRoles[i], operand.spec->name);
+          return failure(ErrorCode::kBadInput, "input {} ({}) plays two parts", kRoles[i],
+                         operand.spec->name);
       DUET_TRY(expect_tensor(operand, kRoles[i], DType::kI32, i == 5 || i == 6 ? 2 : 1));
       if (i < 7) DUET_TRY(expect_dim(operand, kRoles[i], 0, status.spec->shape[0]));
       if (i == 8) DUET_TRY(expect_dim(operand, kRoles[i], 0, Dim(2)));
@@ -147,7 +155,9 @@ class StateOperator : public Operator {
   }
   static Status check_pool(const Step& s, const SlotState& state, int64_t given_back) {
     if (state.pool_is_sound(given_back)) return {};
-    return failure(ErrorCode::kUsage, "{}: the state of the cache pool was overwritten: {} blocks to give back", s.name, given_back);
+    return failure(ErrorCode::kUsage,
+                   "{}: the state of the cache pool was overwritten: {} blocks to give back", s.name,
+                   given_back);
   }
 
  private:
@@ -156,16 +166,18 @@ class StateOperator : public Operator {
     DUET_TRY(check_slot(s, state, slot));
     if (state.status[slot] & kSeen && state.status[slot] > 0)
       return failure(ErrorCode::kUsage, "{}: slot {} stands there twice", s.name, slot);
-    if (!state.slot_is_sound(slot)) return failure(ErrorCode::kUsage, "{}: the state of slot {} was overwritten", s.name, slot);
+    if (!state.slot_is_sound(slot))
+      return failure(ErrorCode::kUsage, "{}: the state of slot {} was overwritten", s.name, slot);
     if (started && state.status[slot] != 1)
-      return failure(ErrorCode::kUsage, "{}: slot {} is not decoding: it was never started, or it has finished", s.name, slot);
+      return failure(ErrorCode::kUsage,
+                     "{}: slot {} is not decoding: it was never started, or it has finished", s.name, slot);
     return {};
   }
   int own_;
 };
 
-// open_slots(slots, source_lengths, target_limits, prompt_lengths; state): gives up what the slots held, takes blocks
-// for their sources and prompts, and starts them at position 0.
+// open_slots(slots, source_lengths, target_limits, prompt_lengths; state): gives up what the slots held,
+// takes blocks for their sources and prompts, and starts them at position 0.
 class OpenSlots : public StateOperator {
  public:
   explicit OpenSlots(AttributeReader&) : StateOperator(4) {}
@@ -178,18 +190,20 @@ class OpenSlots : public StateOperator {
     DUET_TRY(check_slots(s, state, false));
     for (int64_t r = 0; r < rows; ++r) {
       if (own(1)[r] < 1 || own(1)[r] > state.cross_capacity)
-        return failure(ErrorCode::kUsage, "{}: row {} has {} source tokens, expected 1 to {}", s.name, r, own(1)[r],
-                       state.cross_capacity);
+        return failure(ErrorCode::kUsage, "{}: row {} has {} source tokens, expected 1 to {}", s.name, r,
+                       own(1)[r], state.cross_capacity);
       if (own(2)[r] < 1 || own(2)[r] > state.self_capacity || own(3)[r] < 1 || own(3)[r] > own(2)[r])
-        return failure(ErrorCode::kUsage, "{}: row {} has {} prompt tokens and a limit of {} target tokens, expected 1 <= "
-                       "prompt <= limit <= {}", s.name, r, own(3)[r], own(2)[r], state.self_capacity);
+        return failure(ErrorCode::kUsage,
+                       "{}: row {} has {} prompt tokens and a limit of {} target tokens, expected 1 <= "
+                       "prompt <= limit <= {}",
+                       s.name, r, own(3)[r], own(2)[r], state.self_capacity);
       needed += blocks_of(own(1)[r]) + blocks_of(own(3)[r]);
       given_back += state.held_blocks(own(0)[r]);
     }
     DUET_TRY(check_pool(s, state, given_back));
     if (needed > state.free_blocks() + given_back)
-      return failure(ErrorCode::kExhausted, "{}: {} cache blocks of {} tokens are needed, {} of {} are free", s.name, needed,
-                     kBlockTokens, state.free_blocks() + given_back, state.pool_blocks());
+      return failure(ErrorCode::kExhausted, "{}: {} cache blocks of {} tokens are needed, {} of {} are free",
+                     s.name, needed, kBlockTokens, state.free_blocks() + given_back, state.pool_blocks());
     for (int64_t r = 0; r < rows; ++r) state.release(own(0)[r]);
     for (int64_t r = 0; r < rows; ++r) {
       int32_t slot = own(0)[r];
@@ -219,13 +233,13 @@ class ExtendSlots : public StateOperator {
     DUET_TRY(check_pool(s, state, 0));
     for (int32_t slot : slots) {
       if (state.positions[slot] >= std::min<int64_t>(state.limits[slot], state.self_capacity))
-        return failure(ErrorCode::kUsage, "{}: slot {} has reached its limit of {} target tokens", s.name, slot,
-                       state.limits[slot]);
+        return failure(ErrorCode::kUsage, "{}: slot {} has reached its limit of {} target tokens", s.name,
+                       slot, state.limits[slot]);
       needed += state.positions[slot] % kBlockTokens == 0;
     }
     if (needed > state.free_blocks())
-      return failure(ErrorCode::kExhausted, "{}: {} cache blocks of {} tokens are needed, {} of {} are free", s.name, needed,
-                     kBlockTokens, state.free_blocks(), state.pool_blocks());
+      return failure(ErrorCode::kExhausted, "{}: {} cache blocks of {} tokens are needed, {} of {} are free",
+                     s.name, needed, kBlockTokens, state.free_blocks(), state.pool_blocks());
     for (int32_t slot : slots) state.take_self(slot, state.positions[slot], state.positions[slot] + 1);
     return {};
   }
@@ -241,15 +255,16 @@ class ReleaseSlots : public StateOperator {
     SlotState state = this->state(s);
     DUET_TRY(check_slots(s, state, false));
     int64_t given_back = 0;
-    for (int64_t r = 0; r < s.inputs[0].dims[0]; ++r) given_back += state.held_blocks(s.inputs[0].as<int32_t>()[r]);
+    for (int64_t r = 0; r < s.inputs[0].dims[0]; ++r)
+      given_back += state.held_blocks(s.inputs[0].as<int32_t>()[r]);
     DUET_TRY(check_pool(s, state, given_back));
     for (int64_t r = 0; r < s.inputs[0].dims[0]; ++r) state.release(s.inputs[0].as<int32_t>()[r]);
     return {};
   }
 };
 
-// forced_tokens(slots, added?; state; token) -> i32[rows]: `token` where the token to be chosen is the last one that the
-// slot's limit allows, else -1. added: tokens cached in this call, 1 if left out.
+// forced_tokens(slots, added?; state; token) -> i32[rows]: `token` where the token to be chosen is the last
+// one that the slot's limit allows, else -1. added: tokens cached in this call, 1 if left out.
 class ForcedTokens : public StateOperator {
  public:
   explicit ForcedTokens(AttributeReader& a)
@@ -276,8 +291,8 @@ class ForcedTokens : public StateOperator {
   int32_t token_;
 };
 
-// advance(slots, ids, added?; state; end) -> finished i32[rows]: the chosen ids become the next inputs; a slot whose id is
-// `end`, or whose limit is reached, has finished and gives back its blocks.
+// advance(slots, ids, added?; state; end) -> finished i32[rows]: the chosen ids become the next inputs; a
+// slot whose id is `end`, or whose limit is reached, has finished and gives back its blocks.
 class Advance : public StateOperator {
  public:
   explicit Advance(AttributeReader& a)
@@ -288,14 +303,16 @@ class Advance : public StateOperator {
     SlotState state = this->state(s);
     DUET_TRY(check_slots(s, state, true));
     auto added = [&](int64_t r) { return s.inputs[2] ? s.inputs[2].as<int32_t>()[r] : 1; };
-    auto finishes = [&](int64_t slot, int32_t id, int64_t position) { return id == end_ || position >= state.limits[slot]; };
+    auto finishes = [&](int64_t slot, int32_t id, int64_t position) {
+      return id == end_ || position >= state.limits[slot];
+    };
     int64_t given_back = 0;
     for (int64_t r = 0; r < s.inputs[0].dims[0]; ++r) {
       int32_t slot = s.inputs[0].as<int32_t>()[r];
       int64_t position = int64_t{state.positions[slot]} + added(r);
       if (added(r) < 1 || position > state.self_capacity)
-        return failure(ErrorCode::kUsage, "{}: slot {} has {} tokens and gets {}, expected 1 to {} in all", s.name, slot,
-                       state.positions[slot], added(r), state.self_capacity);
+        return failure(ErrorCode::kUsage, "{}: slot {} has {} tokens and gets {}, expected 1 to {} in all",
+                       s.name, slot, state.positions[slot], added(r), state.self_capacity);
       if (finishes(slot, s.inputs[1].as<int32_t>()[r], position))
         given_back += blocks_of(position) + blocks_of(state.source_lengths[slot]);
     }

@@ -31,12 +31,24 @@ class Fill : public Operator {
     const TensorView& b = s.inputs[0];
     int64_t n = b.elements();
     switch (b.dtype) {
-      case DType::kF32: std::fill_n(b.as<float>(), n, static_cast<float>(value_)); break;
-      case DType::kF64: std::fill_n(b.as<double>(), n, value_); break;
-      case DType::kI32: std::fill_n(b.as<int32_t>(), n, static_cast<int32_t>(value_)); break;
-      case DType::kI64: std::fill_n(b.as<int64_t>(), n, static_cast<int64_t>(value_)); break;
-      case DType::kU8: std::fill_n(b.as<uint8_t>(), n, static_cast<uint8_t>(value_)); break;
-      case DType::kBool: std::fill_n(b.as<uint8_t>(), n, static_cast<uint8_t>(value_ != 0)); break;
+      case DType::kF32:
+        std::fill_n(b.as<float>(), n, static_cast<float>(value_));
+        break;
+      case DType::kF64:
+        std::fill_n(b.as<double>(), n, value_);
+        break;
+      case DType::kI32:
+        std::fill_n(b.as<int32_t>(), n, static_cast<int32_t>(value_));
+        break;
+      case DType::kI64:
+        std::fill_n(b.as<int64_t>(), n, static_cast<int64_t>(value_));
+        break;
+      case DType::kU8:
+        std::fill_n(b.as<uint8_t>(), n, static_cast<uint8_t>(value_));
+        break;
+      case DType::kBool:
+        std::fill_n(b.as<uint8_t>(), n, static_cast<uint8_t>(value_ != 0));
+        break;
     }
     return {};
   }
@@ -44,14 +56,22 @@ class Fill : public Operator {
 
  private:
   bool fits(DType dtype) const {
-    auto whole = [&](double least, double beyond) { return value_ == std::trunc(value_) && value_ >= least && value_ < beyond; };
+    auto whole = [&](double least, double beyond) {
+      return value_ == std::trunc(value_) && value_ >= least && value_ < beyond;
+    };
     switch (dtype) {
-      case DType::kF32: return std::abs(value_) <= double{std::numeric_limits<float>::max()};
-      case DType::kF64: return true;
-      case DType::kI32: return whole(-0x1p31, 0x1p31);
-      case DType::kI64: return whole(-0x1p63, 0x1p63);
-      case DType::kU8: return whole(0, 256);
-      case DType::kBool: return whole(0, 2);
+      case DType::kF32:
+        return std::abs(value_) <= double{std::numeric_limits<float>::max()};
+      case DType::kF64:
+        return true;
+      case DType::kI32:
+        return whole(-0x1p31, 0x1p31);
+      case DType::kI64:
+        return whole(-0x1p63, 0x1p63);
+      case DType::kU8:
+        return whole(0, 256);
+      case DType::kBool:
+        return whole(0, 2);
     }
     return false;
   }
@@ -79,15 +99,16 @@ class WriteBlock : public Operator {
     const TensorView &x = s.inputs[0], &buffer = s.inputs[1];
     for (int axis = 0; axis < x.rank; ++axis)
       if (x.dims[axis] > buffer.dims[axis])
-        return failure(ErrorCode::kUsage, "{}: dimension {} is {}, but the buffer has {}", s.name, axis, x.dims[axis],
-                       buffer.dims[axis]);
+        return failure(ErrorCode::kUsage, "{}: dimension {} is {}, but the buffer has {}", s.name, axis,
+                       x.dims[axis], buffer.dims[axis]);
     if (x.elements() > 0) write(x, buffer, 0, x.data, buffer.data);
     return {};
   }
   Status decompose(const Step& s, Primitives&) const override { return run(s, {}); }
 
  private:
-  static void write(const TensorView& x, const TensorView& to, int axis, const std::byte* from_data, std::byte* to_data) {
+  static void write(const TensorView& x, const TensorView& to, int axis, const std::byte* from_data,
+                    std::byte* to_data) {
     size_t from_bytes = element_bytes(x.dtype), to_bytes = from_bytes;
     for (int i = axis + 1; i < x.rank && i < kMaxRank; ++i) {
       from_bytes *= static_cast<size_t>(x.dims[i]);
@@ -99,7 +120,8 @@ class WriteBlock : public Operator {
       return;
     }
     for (int64_t i = 0; i < n; ++i)
-      write(x, to, axis + 1, from_data + static_cast<size_t>(i) * from_bytes, to_data + static_cast<size_t>(i) * to_bytes);
+      write(x, to, axis + 1, from_data + static_cast<size_t>(i) * from_bytes,
+            to_data + static_cast<size_t>(i) * to_bytes);
   }
 };
 
@@ -143,7 +165,8 @@ class GatherRows : public Operator {
     if (!in[0].spec || in[0].spec->shape.empty() || element_bytes(in[0].spec->dtype) != 4)
       return failure(ErrorCode::kBadInput, "input x: expected rows of f32 or i32");
     if (in[0].constant && in[0].constant->layout != Layout::kRows)
-      return failure(ErrorCode::kBadInput, "input x ({}) is stored in panels, expected rows", in[0].spec->name);
+      return failure(ErrorCode::kBadInput, "input x ({}) is stored in panels, expected rows",
+                     in[0].spec->name);
     DUET_TRY(expect_tensor(in[1], "rows", DType::kI32, 1));
     Shape shape = in[0].spec->shape;
     shape[0] = in[1].spec->shape[0];
@@ -165,8 +188,9 @@ class GatherRows : public Operator {
   Status decompose(const Step& s, Primitives& p) const override {
     if (s.inputs[0].dtype == DType::kI32) return run(s, {});  // integers stay integers
     DUET_TRY(check_rows(s));
-    p.store(p.gather(p.input(s.inputs[0]), {s.inputs[1].as<int32_t>(), static_cast<size_t>(s.inputs[1].dims[0])}),
-            s.outputs[0]);
+    p.store(
+        p.gather(p.input(s.inputs[0]), {s.inputs[1].as<int32_t>(), static_cast<size_t>(s.inputs[1].dims[0])}),
+        s.outputs[0]);
     return {};
   }
 
@@ -175,14 +199,16 @@ class GatherRows : public Operator {
     for (int64_t i = 0; i < s.inputs[1].dims[0]; ++i) {
       int32_t row = s.inputs[1].as<int32_t>()[i];
       if (row < 0 || row >= s.inputs[0].dims[0])
-        return failure(ErrorCode::kUsage, "{}: row {} is {}, expected 0 to {}", s.name, i, row, s.inputs[0].dims[0] - 1);
+        return failure(ErrorCode::kUsage, "{}: row {} is {}, expected 0 to {}", s.name, i, row,
+                       s.inputs[0].dims[0] - 1);
     }
     return {};
   }
 };
 
-// ragged_index(lengths i32[rows]; tokens) -> starts i32[rows], last i32[rows], row i32[tokens], position i32[tokens]:
-// where each row's tokens lie when rows of these lengths stand one after the other without padding.
+// ragged_index(lengths i32[rows]; tokens) -> starts i32[rows], last i32[rows], row i32[tokens], position
+// i32[tokens]: where each row's tokens lie when rows of these lengths stand one after the other without
+// padding.
 class RaggedIndex : public Operator {
  public:
   explicit RaggedIndex(AttributeReader& a) : tokens_(a.text_or("tokens", "")) {}
@@ -192,7 +218,8 @@ class RaggedIndex : public Operator {
   Result<std::vector<TensorSpec>> infer(std::span<const OperandSpec> in) const override {
     DUET_TRY(expect_count(in, 1, 1));
     DUET_TRY(expect_tensor(in[0], "lengths", DType::kI32, 1));
-    if (tokens_.empty()) return failure(ErrorCode::kBadInput, "attribute tokens is missing: the symbol of the total");
+    if (tokens_.empty())
+      return failure(ErrorCode::kBadInput, "attribute tokens is missing: the symbol of the total");
     const Dim& rows = in[0].spec->shape[0];
     TensorSpec per_row{"", DType::kI32, {rows}}, per_token{"", DType::kI32, {Dim(tokens_)}};
     return std::vector<TensorSpec>{per_row, per_row, per_token, per_token};
@@ -204,7 +231,8 @@ class RaggedIndex : public Operator {
     for (int64_t row = 0; row < s.inputs[0].dims[0]; ++row) {
       int32_t length = s.inputs[0].as<int32_t>()[row];
       if (length < 1 || length > tokens - token)
-        return failure(ErrorCode::kUsage, "{}: length {} of row {} does not fit the {} tokens", s.name, length, row, tokens);
+        return failure(ErrorCode::kUsage, "{}: length {} of row {} does not fit the {} tokens", s.name,
+                       length, row, tokens);
       s.outputs[0].as<int32_t>()[row] = static_cast<int32_t>(token);
       s.outputs[1].as<int32_t>()[row] = static_cast<int32_t>(token + length - 1);
       for (int32_t i = 0; i < length; ++i, ++token) {
@@ -213,7 +241,8 @@ class RaggedIndex : public Operator {
       }
     }
     if (token != tokens)
-      return failure(ErrorCode::kUsage, "{}: the lengths add up to {}, expected {} tokens", s.name, token, tokens);
+      return failure(ErrorCode::kUsage, "{}: the lengths add up to {}, expected {} tokens", s.name, token,
+                     tokens);
     return {};
   }
   Status decompose(const Step& s, Primitives&) const override { return run(s, {}); }

@@ -1,4 +1,5 @@
-// The exporter: a small program with a cache built, saved, opened and run; and every mistake that it must report.
+// The exporter: a small program with a cache built, saved, opened and run; and every mistake that it must
+// report.
 #include "model/exporter.h"
 
 #include <gtest/gtest.h>
@@ -49,7 +50,8 @@ TEST(Exporter, ACacheKeepsWhatOneMethodWroteForTheNext) {
   EXPECT_EQ(cache(1), v);
   auto version = session->execute(session->find_method("version_of"), {});
   ASSERT_TRUE(version);
-  EXPECT_EQ(std::vector<int32_t>((*version)[0].as<int32_t>(), (*version)[0].as<int32_t>() + 3), (std::vector<int32_t>{3, 1, 4}));
+  EXPECT_EQ(std::vector<int32_t>((*version)[0].as<int32_t>(), (*version)[0].as<int32_t>() + 3),
+            (std::vector<int32_t>{3, 1, 4}));
 }
 
 TEST(Exporter, TheInitMethodFillsInitialValuesOfEveryDtype) {
@@ -115,8 +117,15 @@ std::string input_x(MultiEntryPointExporter& e, MethodBuilder*& m) {
 TEST(Exporter, ReportsEachMistakeWithTheNamesInvolved) {
   MethodBuilder* m = nullptr;
   const Mistake mistakes[] = {
-      {"unknown tensor", [&](auto& e) { input_x(e, m), m->output("y", "nobody"); }, {"method run", "unknown tensor or buffer \"nobody\""}},
-      {"unknown operand", [&](auto& e) { auto x = input_x(e, m); m->call("add", "sum", {x, "z"}); }, {"method run", "\"z\""}},
+      {"unknown tensor",
+       [&](auto& e) { input_x(e, m), m->output("y", "nobody"); },
+       {"method run", "unknown tensor or buffer \"nobody\""}},
+      {"unknown operand",
+       [&](auto& e) {
+         auto x = input_x(e, m);
+         m->call("add", "sum", {x, "z"});
+       },
+       {"method run", "\"z\""}},
       {"buffer of two methods, not registered",
        [&](auto& e) {
          e.buffer("cache", DType::kF32, {4});
@@ -124,45 +133,150 @@ TEST(Exporter, ReportsEachMistakeWithTheNamesInvolved) {
          e.method("two").output("c", "cache");
        },
        {"\"cache\"", "2 methods", "one, two", "not registered as shared"}},
-      {"register_shared of an unknown buffer", [](auto& e) { e.register_shared("cache"); }, {"register_shared", "\"cache\""}},
-      {"prefix of nothing", [](auto& e) { e.register_shared_prefix("cache."); }, {"register_shared_prefix", "\"cache.\""}},
-      {"two methods of one name", [](auto& e) { e.method("run"), e.method("run"); }, {"method \"run\" is defined twice"}},
-      {"own init method", [](auto& e) { e.method("et_module_init"); }, {"method \"et_module_init\" is defined twice"}},
-      {"two inputs of one name", [](auto& e) { auto& r = e.method("run"); r.input("x", DType::kF32, {1}), r.input("x", DType::kF32, {1}); },
+      {"register_shared of an unknown buffer",
+       [](auto& e) { e.register_shared("cache"); },
+       {"register_shared", "\"cache\""}},
+      {"prefix of nothing",
+       [](auto& e) { e.register_shared_prefix("cache."); },
+       {"register_shared_prefix", "\"cache.\""}},
+      {"two methods of one name",
+       [](auto& e) { e.method("run"), e.method("run"); },
+       {"method \"run\" is defined twice"}},
+      {"own init method",
+       [](auto& e) { e.method("et_module_init"); },
+       {"method \"et_module_init\" is defined twice"}},
+      {"two inputs of one name",
+       [](auto& e) {
+         auto& r = e.method("run");
+         r.input("x", DType::kF32, {1}), r.input("x", DType::kF32, {1});
+       },
        {"method run", "\"x\"", "twice"}},
-      {"two constants of one name", [](auto& e) { e.constant("c", std::vector<float>{1}, {1}), e.constant("c", std::vector<float>{1}, {1}); }, {"\"c\" is defined twice"}},
-      {"constant and buffer", [](auto& e) { e.constant("c", std::vector<float>{1}, {1}), e.buffer("c", DType::kF32, {1}); }, {"\"c\"", "both"}},
-      {"two buffers", [](auto& e) { e.buffer("c", DType::kF32, {1}), e.buffer("c", DType::kF32, {1}); }, {"\"c\" is defined twice"}},
-      {"result named like an input", [&](auto& e) { auto x = input_x(e, m); m->call("norm", "x", {x, "gamma"}, {{"epsilon", 1e-5}}); }, {"\"x\"", "twice"}},
-      {"dtype", [&](auto& e) { input_x(e, m), m->call("norm", "n", {m->input("i", DType::kI32, {"rows", 8}), "gamma"}, {{"epsilon", 1e-5}}); },
+      {"two constants of one name",
+       [](auto& e) {
+         e.constant("c", std::vector<float>{1}, {1}), e.constant("c", std::vector<float>{1}, {1});
+       },
+       {"\"c\" is defined twice"}},
+      {"constant and buffer",
+       [](auto& e) { e.constant("c", std::vector<float>{1}, {1}), e.buffer("c", DType::kF32, {1}); },
+       {"\"c\"", "both"}},
+      {"two buffers",
+       [](auto& e) { e.buffer("c", DType::kF32, {1}), e.buffer("c", DType::kF32, {1}); },
+       {"\"c\" is defined twice"}},
+      {"result named like an input",
+       [&](auto& e) {
+         auto x = input_x(e, m);
+         m->call("norm", "x", {x, "gamma"}, {{"epsilon", 1e-5}});
+       },
+       {"\"x\"", "twice"}},
+      {"dtype",
+       [&](auto& e) {
+         input_x(e, m),
+             m->call("norm", "n", {m->input("i", DType::kI32, {"rows", 8}), "gamma"}, {{"epsilon", 1e-5}});
+       },
        {"method run", "norm \"n\"", "(i) is i32, expected f32"}},
-      {"too many operands", [&](auto& e) { auto x = input_x(e, m); m->call("add", "sum", {x, x, x}); }, {"add \"sum\"", "3 inputs, expected 2"}},
-      {"too few operands", [&](auto& e) { auto x = input_x(e, m); m->call("linear", "l", {x}); }, {"linear \"l\"", "1 inputs, expected 2 to 4"}},
-      {"missing operand", [&](auto& e) { auto x = input_x(e, m); m->call("linear", "l", {x, ""}); }, {"linear \"l\"", "W is missing"}},
-      {"shape", [&](auto& e) { input_x(e, m), m->call("linear", "l", {m->input("z", DType::kF32, {"rows", 9}), "W"}); },
+      {"too many operands",
+       [&](auto& e) {
+         auto x = input_x(e, m);
+         m->call("add", "sum", {x, x, x});
+       },
+       {"add \"sum\"", "3 inputs, expected 2"}},
+      {"too few operands",
+       [&](auto& e) {
+         auto x = input_x(e, m);
+         m->call("linear", "l", {x});
+       },
+       {"linear \"l\"", "1 inputs, expected 2 to 4"}},
+      {"missing operand",
+       [&](auto& e) {
+         auto x = input_x(e, m);
+         m->call("linear", "l", {x, ""});
+       },
+       {"linear \"l\"", "W is missing"}},
+      {"shape",
+       [&](auto& e) {
+         input_x(e, m), m->call("linear", "l", {m->input("z", DType::kF32, {"rows", 9}), "W"});
+       },
        {"linear \"l\"", "(z) has shape [rows, 9]", "expected 8 in dimension 1"}},
-      {"rank", [&](auto& e) { input_x(e, m), m->call("linear", "l", {m->input("z", DType::kF32, {"rows"}), "W"}); }, {"(z) has shape [rows]", "2 dimensions"}},
-      {"kind", [&](auto& e) { auto x = input_x(e, m); m->call("relu", "r", {x}); }, {"unknown operator kind \"relu\""}},
-      {"attribute", [&](auto& e) { auto x = input_x(e, m); m->call("norm", "n", {x, "gamma"}); }, {"norm \"n\"", "epsilon is missing"}},
-      {"attribute that is no number", [&](auto& e) { auto x = input_x(e, m); m->call("norm", "n", {x, "gamma"}, {{"epsilon", std::nan("")}}); }, {"epsilon", "finite"}},
-      {"written in place", [&](auto& e) { auto x = input_x(e, m); m->call("write_block", "w", {x, m->input("z", DType::kF32, {"rows", 8})}); },
+      {"rank",
+       [&](auto& e) {
+         input_x(e, m), m->call("linear", "l", {m->input("z", DType::kF32, {"rows"}), "W"});
+       },
+       {"(z) has shape [rows]", "2 dimensions"}},
+      {"kind",
+       [&](auto& e) {
+         auto x = input_x(e, m);
+         m->call("relu", "r", {x});
+       },
+       {"unknown operator kind \"relu\""}},
+      {"attribute",
+       [&](auto& e) {
+         auto x = input_x(e, m);
+         m->call("norm", "n", {x, "gamma"});
+       },
+       {"norm \"n\"", "epsilon is missing"}},
+      {"attribute that is no number",
+       [&](auto& e) {
+         auto x = input_x(e, m);
+         m->call("norm", "n", {x, "gamma"}, {{"epsilon", std::nan("")}});
+       },
+       {"epsilon", "finite"}},
+      {"written in place",
+       [&](auto& e) {
+         auto x = input_x(e, m);
+         m->call("write_block", "w", {x, m->input("z", DType::kF32, {"rows", 8})});
+       },
        {"write_block \"w\"", "must be a shared buffer"}},
-      {"input after an operator", [&](auto& e) { auto x = input_x(e, m); m->call("add", "s", {x, x}), m->input("late", DType::kF32, {1}); },
+      {"input after an operator",
+       [&](auto& e) {
+         auto x = input_x(e, m);
+         m->call("add", "s", {x, x}), m->input("late", DType::kF32, {1});
+       },
        {"input \"late\"", "after the first operator"}},
-      {"unknown symbol", [](auto& e) { e.method("run").input("x", DType::kF32, {"rows"}); }, {"tensor x", "unknown symbol rows"}},
-      {"values that do not fit", [](auto& e) { e.constant("c", std::vector<float>(5), {2, 3}); }, {"constant c", "5 values", "[2, 3]"}},
-      {"integers that do not fit", [](auto& e) { e.constant("c", std::vector<int32_t>(5), {2, 3}); }, {"constant c", "[2, 3]"}},
-      {"panels of one dimension", [](auto& e) { e.constant("c", std::vector<float>(16), {16}, Layout::kPanels); }, {"constant c"}},
-      {"panels as rows", [&](auto& e) { auto x = input_x(e, m); e.constant("P", std::vector<float>(32 * 8), {32, 8}, Layout::kPanels);
-         m->call("embed", "emb", {m->input("i", DType::kI32, {"rows"}), "i", "W", "P"}, {{"scale", 1.0}}); }, {"embed \"emb\"", "(P)", "panels"}},
-      {"a method that gives panels", [](auto& e) { e.constant("c", std::vector<float>(32), {16, 2}, Layout::kPanels), e.constant_method("give", "c"); }, {"give", "panels"}},
-      {"initial value beyond i32", [](auto& e) { e.buffer("b", DType::kI32, {1}, 3e9); }, {"\"b\"", "3000000000", "i32"}},
-      {"initial value no integer", [](auto& e) { e.buffer("b", DType::kI32, {1}, 0.5); }, {"\"b\"", "0.5", "i32"}},
+      {"unknown symbol",
+       [](auto& e) { e.method("run").input("x", DType::kF32, {"rows"}); },
+       {"tensor x", "unknown symbol rows"}},
+      {"values that do not fit",
+       [](auto& e) {
+         e.constant("c", std::vector<float>(5), {2, 3});
+       },
+       {"constant c", "5 values", "[2, 3]"}},
+      {"integers that do not fit",
+       [](auto& e) {
+         e.constant("c", std::vector<int32_t>(5), {2, 3});
+       },
+       {"constant c", "[2, 3]"}},
+      {"panels of one dimension",
+       [](auto& e) { e.constant("c", std::vector<float>(16), {16}, Layout::kPanels); },
+       {"constant c"}},
+      {"panels as rows",
+       [&](auto& e) {
+         auto x = input_x(e, m);
+         e.constant("P", std::vector<float>(32 * 8), {32, 8}, Layout::kPanels);
+         m->call("embed", "emb", {m->input("i", DType::kI32, {"rows"}), "i", "W", "P"}, {{"scale", 1.0}});
+       },
+       {"embed \"emb\"", "(P)", "panels"}},
+      {"a method that gives panels",
+       [](auto& e) {
+         e.constant("c", std::vector<float>(32), {16, 2}, Layout::kPanels), e.constant_method("give", "c");
+       },
+       {"give", "panels"}},
+      {"initial value beyond i32",
+       [](auto& e) { e.buffer("b", DType::kI32, {1}, 3e9); },
+       {"\"b\"", "3000000000", "i32"}},
+      {"initial value no integer",
+       [](auto& e) { e.buffer("b", DType::kI32, {1}, 0.5); },
+       {"\"b\"", "0.5", "i32"}},
       {"initial value below u8", [](auto& e) { e.buffer("b", DType::kU8, {1}, -1); }, {"\"b\"", "-1", "u8"}},
       {"initial value infinite", [](auto& e) { e.buffer("b", DType::kF32, {1}, INFINITY); }, {"b", "finite"}},
-      {"initial value beyond f32", [](auto& e) { e.buffer("b", DType::kF32, {1}, 1e39); }, {"b", "1e+39", "f32"}},
-      {"two sections of one name", [](auto& e) { e.section("s", "1"), e.section("s", "2"); }, {"section s", "twice"}},
-      {"name left out", [](auto& e) { e.method("run").input("", DType::kF32, {1}); }, {"method run", "no name"}},
+      {"initial value beyond f32",
+       [](auto& e) { e.buffer("b", DType::kF32, {1}, 1e39); },
+       {"b", "1e+39", "f32"}},
+      {"two sections of one name",
+       [](auto& e) { e.section("s", "1"), e.section("s", "2"); },
+       {"section s", "twice"}},
+      {"name left out",
+       [](auto& e) { e.method("run").input("", DType::kF32, {1}); },
+       {"method run", "no name"}},
       {"method without a name", [](auto& e) { e.method(""); }, {"method", "no name"}},
       {"buffer without a name", [](auto& e) { e.buffer("", DType::kF32, {1}); }, {"buffer", "no name"}},
   };

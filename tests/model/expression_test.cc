@@ -41,7 +41,8 @@ TEST(Expression, EvaluatesEachOperationOverTwoAndMoreOperands) {
 }
 
 TEST(Expression, RefusesOverflowDivisionAndUnknownSymbols) {
-  expect_error(value_of(R"(["add", "huge", 1])"), ErrorCode::kBadInput, {"overflow", "9223372036854775807 + 1"});
+  expect_error(value_of(R"(["add", "huge", 1])"), ErrorCode::kBadInput,
+               {"overflow", "9223372036854775807 + 1"});
   expect_error(value_of(R"(["mul", "huge", 2])"), ErrorCode::kBadInput, {"overflow"});
   expect_error(value_of(R"(["mul", "huge", -2])"), ErrorCode::kBadInput, {"overflow"});
   expect_error(value_of(R"(["ceil_div", 5, 0])"), ErrorCode::kBadInput, {"ceil_div(5, 0)"});
@@ -50,9 +51,10 @@ TEST(Expression, RefusesOverflowDivisionAndUnknownSymbols) {
 }
 
 TEST(Expression, RefusesWhatIsNoExpression) {
-  for (const char* text : {"null", "true", "1.5", "{}", "[]", R"(["add"])", R"(["add", 1])", R"(["pow", 1, 2])", R"([1, 2, 3])",
-                           R"(["add", 1, null])", R"(["add", 1, 1.5])", R"(["", 1, 2])",
-                           R"(["add",1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16])", "18446744073709551615", "9223372036854775807"}) {
+  for (const char* text :
+       {"null", "true", "1.5", "{}", "[]", R"(["add"])", R"(["add", 1])", R"(["pow", 1, 2])", R"([1, 2, 3])",
+        R"(["add", 1, null])", R"(["add", 1, 1.5])", R"(["", 1, 2])",
+        R"(["add",1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16])", "18446744073709551615", "9223372036854775807"}) {
     auto e = Expression::parse(Json::parse(text));
     ASSERT_FALSE(e) << text;
     EXPECT_EQ(static_cast<int>(e.error().code), static_cast<int>(ErrorCode::kBadInput)) << text;
@@ -71,7 +73,8 @@ TEST(Expression, IsNestedEightDeepAndNoDeeper) {
 
 TEST(Expression, StandsInAFileAsItWasBuilt) {
   Expression e = max(add("slots", 1), min(mul("slots", 3), ceil_div("source", 16)));
-  EXPECT_EQ(e.to_json().dump(), R"(["max",["add","slots",1],["min",["mul","slots",3],["ceil_div","source",16]]])");
+  EXPECT_EQ(e.to_json().dump(),
+            R"(["max",["add","slots",1],["min",["mul","slots",3],["ceil_div","source",16]]])");
   EXPECT_EQ(e.to_string(), "max(add(slots, 1), min(mul(slots, 3), ceil_div(source, 16)))");
   EXPECT_EQ(*Expression::parse(e.to_json()), e);
   EXPECT_NE(add("slots", 1), add("slots", 2));

@@ -1,5 +1,5 @@
-// Run by ctest once per value of DUET_ISA (see CMakeLists.txt): the table that the variable names is the one that runs,
-// and a name that this processor does not run is an error, not a surprise.
+// Run by ctest once per value of DUET_ISA (see CMakeLists.txt): the table that the variable names is the one
+// that runs, and a name that this processor does not run is an error, not a surprise.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -46,10 +46,12 @@ kernels::KernelTable counting(const kernels::KernelTable& real) {
   inner = &real;
   kernels::KernelTable table = real;
   table.linear = [](const kernels::LinearArgs& args) { ++g_calls[0], inner->linear(args); };
-  table.norm = [](const float* x, int64_t rows, int64_t columns, const float* gamma, const float* beta, float epsilon, float* out) {
-    ++g_calls[1], inner->norm(x, rows, columns, gamma, beta, epsilon, out);
+  table.norm = [](const float* x, int64_t rows, int64_t columns, const float* gamma, const float* beta,
+                  float epsilon,
+                  float* out) { ++g_calls[1], inner->norm(x, rows, columns, gamma, beta, epsilon, out); };
+  table.max_sum_exp = [](const float* x, int64_t n, float* max, float* sum) {
+    ++g_calls[2], inner->max_sum_exp(x, n, max, sum);
   };
-  table.max_sum_exp = [](const float* x, int64_t n, float* max, float* sum) { ++g_calls[2], inner->max_sum_exp(x, n, max, sum); };
   return table;
 }
 

@@ -1,5 +1,6 @@
-// Every kernel table beside a plain double-precision reference, and beside each other: the same bits, whatever the
-// instruction set, the rows of a call or the workers that share it. Operands end at a page that may not be touched.
+// Every kernel table beside a plain double-precision reference, and beside each other: the same bits,
+// whatever the instruction set, the rows of a call or the workers that share it. Operands end at a page that
+// may not be touched.
 #include "model/kernels/kernels.h"
 
 #include <gtest/gtest.h>
@@ -15,12 +16,13 @@
 namespace duet::model::kernels {
 namespace {
 
-constexpr double kEpsilon = 0x1p-24;  // half a unit in the last place of a float near 1: one rounding
+constexpr double kEpsilon = 0x1p-24;   // half a unit in the last place of a float near 1: one rounding
 constexpr double kExpError = 1.56e-7;  // relative; derived above TheErrorOfExpStaysBelowItsBound
-constexpr double kErfError = 6e-7;    // absolute: 1.5e-7 of the formula, the rest of its roundings
+constexpr double kErfError = 6e-7;     // absolute: 1.5e-7 of the formula, the rest of its roundings
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-constexpr Activation kActivations[] = {Activation::kNone, Activation::kRelu, Activation::kGelu, Activation::kSwish};
+constexpr Activation kActivations[] = {Activation::kNone, Activation::kRelu, Activation::kGelu,
+                                       Activation::kSwish};
 
 std::vector<const KernelTable*> tables() {
   std::vector<const KernelTable*> all;
@@ -35,7 +37,8 @@ class Guarded {
     size_t page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
     size_t used = (count * sizeof(float) + page - 1) / page * page;
     mapped_ = used + page;
-    base_ = static_cast<char*>(::mmap(nullptr, mapped_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    base_ = static_cast<char*>(
+        ::mmap(nullptr, mapped_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
     if (base_ == MAP_FAILED || ::mprotect(base_ + used, page, PROT_NONE) != 0) std::abort();
     data_ = reinterpret_cast<float*>(base_ + used - count * sizeof(float));
     std::fill_n(data_, count, fill);
@@ -44,7 +47,10 @@ class Guarded {
     std::copy(values.begin(), values.end(), data_);
   }
   Guarded(Guarded&& other) noexcept
-      : count_(other.count_), mapped_(other.mapped_), base_(std::exchange(other.base_, nullptr)), data_(other.data_) {}
+      : count_(other.count_),
+        mapped_(other.mapped_),
+        base_(std::exchange(other.base_, nullptr)),
+        data_(other.data_) {}
   Guarded& operator=(Guarded&&) = delete;
   ~Guarded() {
     if (base_) ::munmap(base_, mapped_);
@@ -79,7 +85,7 @@ testing::AssertionResult same(const float* a, const float* b, size_t count) {
 enum class Values { kOrdinary, kExtreme, kWithNan };
 
 std::vector<float> random_values(std::mt19937& random, size_t count, Values kind = Values::kOrdinary) {
-  static constexpr float kExtremes[] = {0.0f,  -0.0f,  1e-40f,  -1e-45f, 1.17549435e-38f, 3e38f,
+  static constexpr float kExtremes[] = {0.0f,   -0.0f, 1e-40f,  -1e-45f,     1.17549435e-38f, 3e38f,
                                         -3e38f, 1e20f, -1e-20f, 16777217.0f, kInfinity,       -kInfinity};
   std::normal_distribution<float> normal;
   std::vector<float> values(count);
@@ -93,27 +99,36 @@ std::vector<float> random_values(std::mt19937& random, size_t count, Values kind
 
 double activate_exactly(double x, Activation activation) {
   switch (activation) {
-    case Activation::kNone: return x;
-    case Activation::kRelu: return x > 0 ? x : 0;
-    case Activation::kGelu: return 0.5 * x * (1 + std::erf(x * std::sqrt(0.5)));
-    case Activation::kSwish: return x / (1 + std::exp(-x));
+    case Activation::kNone:
+      return x;
+    case Activation::kRelu:
+      return x > 0 ? x : 0;
+    case Activation::kGelu:
+      return 0.5 * x * (1 + std::erf(x * std::sqrt(0.5)));
+    case Activation::kSwish:
+      return x / (1 + std::exp(-x));
   }
   return x;
 }
 
-// How far a kernel's activation of a number within `error` of x may be from the exact one. Slopes are below 1.13.
+// How far a kernel's activation of a number within `error` of x may be from the exact one. Slopes are
+// below 1.13.
 double activation_error(double x, double error, Activation activation) {
   double y = std::abs(activate_exactly(x, activation));
   switch (activation) {
     case Activation::kNone:
-    case Activation::kRelu: return error;
-    case Activation::kGelu: return 1.13 * error + std::abs(x) / 2 * kErfError + 3 * kEpsilon * y;
-    case Activation::kSwish: return 1.13 * error + (kExpError + 3 * kEpsilon) * y + 1e-30;
+    case Activation::kRelu:
+      return error;
+    case Activation::kGelu:
+      return 1.13 * error + std::abs(x) / 2 * kErfError + 3 * kEpsilon * y;
+    case Activation::kSwish:
+      return 1.13 * error + (kExpError + 3 * kEpsilon) * y + 1e-30;
   }
   return error;
 }
 
-// ---- linear ---------------------------------------------------------------------------------------------------------
+// ---- linear
+// ---------------------------------------------------------------------------------------------------------
 
 struct LinearCase {
   int64_t rows, k, n;
@@ -126,7 +141,8 @@ struct LinearCase {
 std::ostream& operator<<(std::ostream& out, const LinearCase& c) {
   return out << c.rows << " rows, k " << c.k << ", n " << c.n << (c.bias ? ", bias" : "")
              << (c.residual ? c.in_place ? ", residual in place" : ", residual" : "") << ", activation "
-             << static_cast<int>(c.activation) << ", gap " << c.gap << ", values " << static_cast<int>(c.values);
+             << static_cast<int>(c.activation) << ", gap " << c.gap << ", values "
+             << static_cast<int>(c.values);
 }
 
 constexpr float kCanary = 1234.5f;
@@ -134,7 +150,10 @@ constexpr float kCanary = 1234.5f;
 class LinearOperands {
  public:
   LinearOperands(const LinearCase& c, uint32_t seed)
-      : case_(c), x_stride_(c.k + c.gap), n_stride_(c.n + c.gap), random_(seed),
+      : case_(c),
+        x_stride_(c.k + c.gap),
+        n_stride_(c.n + c.gap),
+        random_(seed),
         x_(random_values(random_, extent(c.rows, x_stride_, c.k), c.values)),
         weights_(random_values(random_, static_cast<size_t>(c.n * c.k), c.values)),
         bias_(random_values(random_, static_cast<size_t>(c.n), c.values)),
@@ -142,11 +161,13 @@ class LinearOperands {
         panels_(static_cast<size_t>((c.n + 15) / 16 * c.k * 16)) {
     for (int64_t i = 0; i < c.n; ++i)
       for (int64_t j = 0; j < c.k; ++j)
-        panels_[static_cast<size_t>((i / 16 * c.k + j) * 16 + i % 16)] = weights_[static_cast<size_t>(i * c.k + j)];
+        panels_[static_cast<size_t>((i / 16 * c.k + j) * 16 + i % 16)] =
+            weights_[static_cast<size_t>(i * c.k + j)];
   }
 
   // The result of outputs first..first + n of rows row..row + rows, in an array as large as the whole output.
-  void run(const KernelTable& table, Guarded& out, int64_t row, int64_t rows, int64_t first, int64_t n) const {
+  void run(const KernelTable& table, Guarded& out, int64_t row, int64_t rows, int64_t first,
+           int64_t n) const {
     LinearArgs args;
     args.x = x_.data() + row * x_stride_;
     args.x_stride = x_stride_;
@@ -184,7 +205,8 @@ class LinearOperands {
       for (int64_t i = 0; i < case_.n; ++i) {
         double sum = 0, magnitude = 0;
         for (int64_t j = 0; j < case_.k; ++j) {
-          double product = double{x_[static_cast<size_t>(r * x_stride_ + j)]} * double{weights_[static_cast<size_t>(i * case_.k + j)]};
+          double product = double{x_[static_cast<size_t>(r * x_stride_ + j)]} *
+                           double{weights_[static_cast<size_t>(i * case_.k + j)]};
           sum += product;
           magnitude += std::abs(product);
         }
@@ -209,7 +231,8 @@ class LinearOperands {
   void expect_gaps_untouched(const Guarded& out) const {
     for (size_t i = 0; i < out.size(); ++i) {
       if (static_cast<int64_t>(i) % n_stride_ < case_.n) continue;
-      ASSERT_EQ(bits(out[i]), bits(case_.in_place ? residual_[i] : kCanary)) << "element " << i << " lies between rows";
+      ASSERT_EQ(bits(out[i]), bits(case_.in_place ? residual_[i] : kCanary))
+          << "element " << i << " lies between rows";
     }
   }
 
@@ -250,7 +273,8 @@ std::vector<LinearCase> linear_cases() {
   for (int64_t n = 1; n <= 200; n += 13) add([&](LinearCase& c) { c.n = n, c.rows = 1; });
   for (int64_t k = 1; k <= 70; ++k) add([&](LinearCase& c) { c.k = k; });
   for (int64_t rows = 1; rows <= 17; ++rows)
-    for (int i = 0; i < 8; ++i) add([&](LinearCase& c) { c.rows = rows, c.activation = kActivations[i % 4]; });
+    for (int i = 0; i < 8; ++i)
+      add([&](LinearCase& c) { c.rows = rows, c.activation = kActivations[i % 4]; });
   return cases;
 }
 
@@ -274,7 +298,8 @@ TEST(LinearKernels, AreTheSameBitsOnEveryInstructionSet) {
       LinearOperands operands(c, 3);
       Guarded portable = operands.run(*tables()[0]);
       for (const KernelTable* table : tables())
-        ASSERT_TRUE(same(portable.data(), operands.run(*table).data(), portable.size())) << table->name << ": " << c;
+        ASSERT_TRUE(same(portable.data(), operands.run(*table).data(), portable.size()))
+            << table->name << ": " << c;
     }
   }
 }
@@ -285,7 +310,8 @@ TEST(LinearKernels, GiveEachRowWhatItGetsAlone) {
     for (const KernelTable* table : tables()) {
       Guarded together = operands.run(*table), apart = operands.fresh_output();
       for (int64_t row = 0; row < c.rows; ++row) operands.run(*table, apart, row, 1, 0, c.n);
-      ASSERT_EQ(0, std::memcmp(together.data(), apart.data(), together.size() * sizeof(float))) << table->name << ": " << c;
+      ASSERT_EQ(0, std::memcmp(together.data(), apart.data(), together.size() * sizeof(float)))
+          << table->name << ": " << c;
     }
   }
 }
@@ -315,21 +341,25 @@ TEST(LinearKernels, LetNansThrough) {
       for (int where = 0; where < 3; ++where) {
         std::vector<float> x(40, 1.0f), panels(3 * 20 * 16, 0.5f), bias(40, 0.25f), out(2 * 40);
         size_t nan_row = 2, nan_output = 40;
-        if (where == 0) x[20 + 7] = kNan, nan_row = 1;                         // row 1
+        if (where == 0) x[20 + 7] = kNan, nan_row = 1;                          // row 1
         if (where == 1) panels[(20 + 3) * 16 + 5] = kNan, nan_output = 16 + 5;  // output 21
         if (where == 2) bias[39] = kNan, nan_output = 39;
-        table->linear({x.data(), 20, panels.data(), bias.data(), nullptr, 0, out.data(), 40, 2, 20, 40, activation});
+        table->linear(
+            {x.data(), 20, panels.data(), bias.data(), nullptr, 0, out.data(), 40, 2, 20, 40, activation});
         for (size_t r = 0; r < 2; ++r)
           for (size_t i = 0; i < 40; ++i)
-            EXPECT_EQ(std::isnan(out[r * 40 + i]), r == nan_row || i == nan_output) << table->name << " " << r << " " << i;
+            EXPECT_EQ(std::isnan(out[r * 40 + i]), r == nan_row || i == nan_output)
+                << table->name << " " << r << " " << i;
       }
     }
   }
 }
 
-// ---- The fused multiply-add -------------------------------------------------------------------------------------------
+// ---- The fused multiply-add
+// -------------------------------------------------------------------------------------------
 
-// a * b[i] + c[i] by every table: x = (1, a), weights c and b. (The chain begins with 0 + 1 * c, so that c = -0 becomes 0.)
+// a * b[i] + c[i] by every table: x = (1, a), weights c and b. (The chain begins with 0 + 1 * c, so that c =
+// -0 becomes 0.)
 void expect_fused(float a, const std::vector<float>& b, const std::vector<float>& c) {
   size_t n = b.size();
   ASSERT_EQ(n % 16, 0u);
@@ -341,12 +371,13 @@ void expect_fused(float a, const std::vector<float>& b, const std::vector<float>
   float x[2] = {1, a};
   auto width = static_cast<int64_t>(n);
   for (const KernelTable* table : tables()) {
-    table->linear({x, 2, panels.data(), nullptr, nullptr, 0, out.data(), width, 1, 2, width, Activation::kNone});
+    table->linear(
+        {x, 2, panels.data(), nullptr, nullptr, 0, out.data(), width, 1, 2, width, Activation::kNone});
     for (size_t i = 0; i < n; ++i) {
       float expected = std::fma(a, b[i], c[i] + 0.0f);
       if (std::isnan(expected) && std::isnan(out[i])) continue;
-      ASSERT_EQ(bits(out[i]), bits(expected))
-          << table->name << ": " << std::hexfloat << a << " * " << b[i] << " + " << c[i] << " = " << out[i] << ", not " << expected;
+      ASSERT_EQ(bits(out[i]), bits(expected)) << table->name << ": " << std::hexfloat << a << " * " << b[i]
+                                              << " + " << c[i] << " = " << out[i] << ", not " << expected;
     }
   }
 }
@@ -370,8 +401,8 @@ TEST(FusedMultiplyAdd, RoundsOnceForAMillionRandomTriples) {
   }
 }
 
-// The cases where rounding the product, or rounding twice, shows: sums that nearly cancel, and sums that lie exactly or
-// almost half-way between two floats, subnormal ones included.
+// The cases where rounding the product, or rounding twice, shows: sums that nearly cancel, and sums that lie
+// exactly or almost half-way between two floats, subnormal ones included.
 TEST(FusedMultiplyAdd, RoundsOnceForAMillionAdversarialTriples) {
   std::mt19937 random(7);
   constexpr size_t kBatch = 4096;
@@ -381,7 +412,9 @@ TEST(FusedMultiplyAdd, RoundsOnceForAMillionAdversarialTriples) {
     int significant = batch % 2 ? 24 : 2 + static_cast<int>(random() % 11);
     auto number = [&](int least, int most) {
       auto mantissa = static_cast<float>((1u << (significant - 1)) + random() % (1u << (significant - 1)));
-      return std::ldexp(random() % 2 ? mantissa : -mantissa, least + static_cast<int>(random() % static_cast<unsigned>(most - least + 1)) - significant);
+      return std::ldexp(
+          random() % 2 ? mantissa : -mantissa,
+          least + static_cast<int>(random() % static_cast<unsigned>(most - least + 1)) - significant);
     };
     bool tiny = batch % 4 >= 2;  // results near the subnormal numbers
     float a = tiny ? number(-70, -60) : number(-3, 3);
@@ -389,10 +422,19 @@ TEST(FusedMultiplyAdd, RoundsOnceForAMillionAdversarialTriples) {
       b[i] = tiny ? number(-75, -55) : number(-3, 3);
       float product = a * b[i];
       switch (random() % 4) {
-        case 0: c[i] = -product; break;
-        case 1: c[i] = std::nextafter(-product, random() % 2 ? kInfinity : -kInfinity); break;
-        case 2: c[i] = std::ldexp(random() % 2 ? 1.0f : -1.0f, std::ilogb(product) + 23 + static_cast<int>(random() % 4)); break;
-        default: c[i] = std::nextafter(std::ldexp(product, 24 + static_cast<int>(random() % 3)), random() % 2 ? kInfinity : 0.0f);
+        case 0:
+          c[i] = -product;
+          break;
+        case 1:
+          c[i] = std::nextafter(-product, random() % 2 ? kInfinity : -kInfinity);
+          break;
+        case 2:
+          c[i] = std::ldexp(random() % 2 ? 1.0f : -1.0f,
+                            std::ilogb(product) + 23 + static_cast<int>(random() % 4));
+          break;
+        default:
+          c[i] = std::nextafter(std::ldexp(product, 24 + static_cast<int>(random() % 3)),
+                                random() % 2 ? kInfinity : 0.0f);
       }
     }
     expect_fused(a, b, c);
@@ -400,28 +442,31 @@ TEST(FusedMultiplyAdd, RoundsOnceForAMillionAdversarialTriples) {
   }
 }
 
-// (1 + x)(1 - x) = 1 - x^2 beside a number whose last place is twice as large: a hair below half-way. A sum rounded to double
-// first lands on the half-way point itself and then goes to the even neighbour, which is wrong every other time.
+// (1 + x)(1 - x) = 1 - x^2 beside a number whose last place is twice as large: a hair below half-way. A sum
+// rounded to double first lands on the half-way point itself and then goes to the even neighbour, which is
+// wrong every other time.
 TEST(FusedMultiplyAdd, RoundsOnceAHairFromHalfWay) {
   std::mt19937 random(16);
   constexpr size_t kBatch = 4096;
   std::vector<float> b(kBatch), c(kBatch);
   for (int batch = 0; batch < 64; ++batch) {
-    int p = 12 + batch % 12;                   // x = 2^-p; 2 p >= 30 is what double cannot hold
-    bool tiny = batch % 3 == 0;                // sums among the subnormal numbers
+    int p = 12 + batch % 12;     // x = 2^-p; 2 p >= 30 is what double cannot hold
+    bool tiny = batch % 3 == 0;  // sums among the subnormal numbers
     float x = std::ldexp(random() % 2 ? 1.0f : -1.0f, -p), a = std::ldexp(1 + x, tiny ? -70 : 3);
     for (size_t i = 0; i < kBatch; ++i) {
       int exponent = tiny ? -80 : static_cast<int>(random() % 60) - 30;
       b[i] = std::ldexp(random() % 2 ? 1 - x : x - 1, exponent);
       auto mantissa = static_cast<float>(tiny ? random() % (1u << 23) : (1u << 23) + random() % (1u << 23));
-      c[i] = std::ldexp(random() % 2 ? mantissa : -mantissa, tiny ? -149 : exponent + 3 + 1);  // last place: twice the product
+      c[i] = std::ldexp(random() % 2 ? mantissa : -mantissa,
+                        tiny ? -149 : exponent + 3 + 1);  // last place: twice the product
     }
     expect_fused(a, b, c);
     if (HasFatalFailure()) return;
   }
 }
 
-// ---- norm -----------------------------------------------------------------------------------------------------------
+// ---- norm
+// -----------------------------------------------------------------------------------------------------------
 
 TEST(NormKernels, AgreeWithDoublePrecisionAndEachOtherRowByRow) {
   std::mt19937 random(8);
@@ -429,18 +474,22 @@ TEST(NormKernels, AgreeWithDoublePrecisionAndEachOtherRowByRow) {
     for (bool with_beta : {false, true}) {
       int64_t rows = 1 + static_cast<int64_t>(random() % 5);
       auto width = static_cast<size_t>(columns);
-      Guarded x(random_values(random, static_cast<size_t>(rows) * width)), gamma(random_values(random, width)), beta(random_values(random, width));
+      Guarded x(random_values(random, static_cast<size_t>(rows) * width)),
+          gamma(random_values(random, width)), beta(random_values(random, width));
       for (size_t i = 0; i < width; ++i) x[i] = x[i] * 0.01f + 3;  // a row far from zero
       Guarded first(x.size());
       const float epsilon = 1e-5f;
       for (const KernelTable* table : tables()) {
         SCOPED_TRACE(testing::Message() << table->name << ", " << columns << " columns");
         Guarded out(x.size(), kCanary), in_place(x.size()), apart(x.size());
-        table->norm(x.data(), rows, columns, gamma.data(), with_beta ? beta.data() : nullptr, epsilon, out.data());
+        table->norm(x.data(), rows, columns, gamma.data(), with_beta ? beta.data() : nullptr, epsilon,
+                    out.data());
         std::copy_n(x.data(), x.size(), in_place.data());
-        table->norm(in_place.data(), rows, columns, gamma.data(), with_beta ? beta.data() : nullptr, epsilon, in_place.data());
+        table->norm(in_place.data(), rows, columns, gamma.data(), with_beta ? beta.data() : nullptr, epsilon,
+                    in_place.data());
         for (int64_t r = 0; r < rows; ++r)
-          table->norm(x.data() + r * columns, 1, columns, gamma.data(), with_beta ? beta.data() : nullptr, epsilon, apart.data() + r * columns);
+          table->norm(x.data() + r * columns, 1, columns, gamma.data(), with_beta ? beta.data() : nullptr,
+                      epsilon, apart.data() + r * columns);
         ASSERT_TRUE(same(out.data(), in_place.data(), out.size())) << "in place";
         ASSERT_TRUE(same(out.data(), apart.data(), out.size())) << "row by row";
         if (table == tables()[0]) std::copy_n(out.data(), out.size(), first.data());
@@ -448,20 +497,27 @@ TEST(NormKernels, AgreeWithDoublePrecisionAndEachOtherRowByRow) {
         for (int64_t r = 0; r < rows; ++r) {
           const float* row = x.data() + r * columns;
           double mean = 0, variance = 0, largest = 0;
-          for (size_t i = 0; i < width; ++i) mean += double{row[i]}, largest = std::max(largest, std::abs(double{row[i]}));
+          for (size_t i = 0; i < width; ++i)
+            mean += double{row[i]}, largest = std::max(largest, std::abs(double{row[i]}));
           mean /= static_cast<double>(columns);
           for (size_t i = 0; i < width; ++i) variance += (double{row[i]} - mean) * (double{row[i]} - mean);
           variance /= static_cast<double>(columns);
           double scale = 1 / std::sqrt(variance + double{epsilon});
-          // The mean of n numbers in 16 lanes: n/16 + 4 roundings of partial sums, one of the quotient; then every
-          // deviation is off by that much, and the scale by a few roundings and twice the relative error of deviations.
+          // The mean of n numbers in 16 lanes: n/16 + 4 roundings of partial sums, one of the quotient; then
+          // every deviation is off by that much, and the scale by a few roundings and twice the relative
+          // error of deviations.
           double depth = static_cast<double>(columns) / 16 + 6;
           double mean_error = depth * kEpsilon * largest;
-          double relative = (depth + 6) * kEpsilon + mean_error * mean_error * scale * scale + 2 * mean_error * scale * kEpsilon;
+          double relative = (depth + 6) * kEpsilon + mean_error * mean_error * scale * scale +
+                            2 * mean_error * scale * kEpsilon;
           for (size_t i = 0; i < width; ++i) {
-            double y = (double{row[i]} - mean) * scale * double{gamma[i]}, b = with_beta ? double{beta[i]} : 0.0;
-            double error = std::abs(y) * relative + (mean_error + kEpsilon * largest) * scale * std::abs(double{gamma[i]}) * 1.01 + kEpsilon * std::abs(y + b);
-            ASSERT_NEAR(double{out[static_cast<size_t>(r) * width + i]}, y + b, error) << "row " << r << " column " << i;
+            double y = (double{row[i]} - mean) * scale * double{gamma[i]},
+                   b = with_beta ? double{beta[i]} : 0.0;
+            double error = std::abs(y) * relative +
+                           (mean_error + kEpsilon * largest) * scale * std::abs(double{gamma[i]}) * 1.01 +
+                           kEpsilon * std::abs(y + b);
+            ASSERT_NEAR(double{out[static_cast<size_t>(r) * width + i]}, y + b, error)
+                << "row " << r << " column " << i;
           }
         }
       }
@@ -484,20 +540,26 @@ TEST(NormKernels, AreTheSameBitsOnExtremeNumbers) {
   }
 }
 
-// ---- attend -----------------------------------------------------------------------------------------------------------
+// ---- attend
+// -----------------------------------------------------------------------------------------------------------
 
 // Keys and values in blocks of 16, each block at the end of a page of its own.
 struct AttendOperands {
   AttendOperands(std::mt19937& random, int64_t size, int64_t count, int64_t gap)
-      : head_size(size), keys(count), key_stride(16 + gap), value_stride(size + gap),
+      : head_size(size),
+        keys(count),
+        key_stride(16 + gap),
+        value_stride(size + gap),
         query(random_values(random, static_cast<size_t>(size))) {
     for (int64_t first = 0; first < keys; first += 16) {
       int64_t used = std::min<int64_t>(16, keys - first);
       // All 16 places of a key block are memory, of a value block only those used.
       key_blocks.emplace_back(random_values(random, static_cast<size_t>((head_size - 1) * key_stride + 16)));
-      value_blocks.emplace_back(random_values(random, static_cast<size_t>((used - 1) * value_stride + head_size)));
+      value_blocks.emplace_back(
+          random_values(random, static_cast<size_t>((used - 1) * value_stride + head_size)));
       for (int64_t d = 0; d < head_size; ++d)  // behind the last key: whatever the cache held before
-        for (int64_t t = used; t < 16; ++t) key_blocks.back()[static_cast<size_t>(d * key_stride + t)] = t % 2 ? kNan : kInfinity;
+        for (int64_t t = used; t < 16; ++t)
+          key_blocks.back()[static_cast<size_t>(d * key_stride + t)] = t % 2 ? kNan : kInfinity;
     }
   }
 
@@ -508,8 +570,8 @@ struct AttendOperands {
       value_pointers.push_back(value_blocks[b].data());
     }
     Guarded out(static_cast<size_t>(head_size), kCanary), scores(key_blocks.size() * 16, kNan);
-    table.attend({query.data(), key_pointers.data(), value_pointers.data(), key_stride, value_stride, head_size, keys, scale,
-                  scores.data(), out.data()});
+    table.attend({query.data(), key_pointers.data(), value_pointers.data(), key_stride, value_stride,
+                  head_size, keys, scale, scores.data(), out.data()});
     return out;
   }
 
@@ -519,7 +581,9 @@ struct AttendOperands {
     for (int64_t t = 0; t < keys; ++t) {
       double total = 0, absolute = 0;
       for (int64_t d = 0; d < head_size; ++d) {
-        double product = double{query[static_cast<size_t>(d)]} * double{key_blocks[static_cast<size_t>(t / 16)][static_cast<size_t>(d * key_stride + t % 16)]};
+        double product =
+            double{query[static_cast<size_t>(d)]} *
+            double{key_blocks[static_cast<size_t>(t / 16)][static_cast<size_t>(d * key_stride + t % 16)]};
         total += product;
         absolute += std::abs(product);
       }
@@ -528,18 +592,21 @@ struct AttendOperands {
       top = std::max(top, score[static_cast<size_t>(t)]);
     }
     for (size_t t = 0; t < score.size(); ++t) sum += weight[t] = std::exp(score[t] - top);
-    // A score is off by head_size + 1 roundings, score - top by twice that and one more; a weight by that and by exp's
-    // error; the sums by their length.
-    double relative = 2 * (static_cast<double>(head_size + 2) * kEpsilon * magnitude) + 2 * kEpsilon * std::abs(top) + 2 * kExpError +
+    // A score is off by head_size + 1 roundings, score - top by twice that and one more; a weight by that and
+    // by exp's error; the sums by their length.
+    double relative = 2 * (static_cast<double>(head_size + 2) * kEpsilon * magnitude) +
+                      2 * kEpsilon * std::abs(top) + 2 * kExpError +
                       static_cast<double>(2 * keys + 8) * kEpsilon;
     for (int64_t d = 0; d < head_size; ++d) {
       double expected = 0, absolute = 0;
       for (int64_t t = 0; t < keys; ++t) {
-        double v = double{value_blocks[static_cast<size_t>(t / 16)][static_cast<size_t>(t % 16 * value_stride + d)]};
+        double v =
+            double{value_blocks[static_cast<size_t>(t / 16)][static_cast<size_t>(t % 16 * value_stride + d)]};
         expected += weight[static_cast<size_t>(t)] / sum * v;
         absolute += weight[static_cast<size_t>(t)] / sum * std::abs(v);
       }
-      ASSERT_NEAR(double{out[static_cast<size_t>(d)]}, expected, 2 * relative * absolute) << "dimension " << d;
+      ASSERT_NEAR(double{out[static_cast<size_t>(d)]}, expected, 2 * relative * absolute)
+          << "dimension " << d;
     }
   }
 
@@ -557,7 +624,8 @@ TEST(AttendKernels, AgreeWithDoublePrecisionAndEachOtherAndDoNotSeeBehindTheLast
       AttendOperands operands(random, head_size, keys, i % 3 ? 0 : 5);
       Guarded portable = operands.run(*tables()[0]);
       for (const KernelTable* table : tables()) {
-        SCOPED_TRACE(testing::Message() << table->name << ", head size " << head_size << ", " << keys << " keys");
+        SCOPED_TRACE(testing::Message()
+                     << table->name << ", head size " << head_size << ", " << keys << " keys");
         Guarded out = operands.run(*table);
         operands.expect_near_reference(out);
         ASSERT_TRUE(same(portable.data(), out.data(), out.size()));
@@ -577,14 +645,16 @@ TEST(AttendKernels, GiveTheValueOfTheOnlyKeyThatMatters) {
   for (size_t d = 0; d < 16; ++d) operands.key_blocks[1][d * 16 + 3] = 1;  // key 19
   for (const KernelTable* table : tables()) {
     Guarded out = operands.run(*table);
-    for (size_t d = 0; d < 16; ++d) EXPECT_FLOAT_EQ(out[d], operands.value_blocks[1][3 * 16 + d]) << table->name;
+    for (size_t d = 0; d < 16; ++d)
+      EXPECT_FLOAT_EQ(out[d], operands.value_blocks[1][3 * 16 + d]) << table->name;
   }
 }
 
 TEST(AttendKernels, AreTheSameBitsOnExtremeNumbers) {
   std::mt19937 random(12);
   for (int i = 0; i < 300; ++i) {
-    AttendOperands operands(random, 1 + static_cast<int64_t>(random() % 80), 1 + static_cast<int64_t>(random() % 70), 0);
+    AttendOperands operands(random, 1 + static_cast<int64_t>(random() % 80),
+                            1 + static_cast<int64_t>(random() % 70), 0);
     auto spoil = [&](Guarded& values) {
       auto extremes = random_values(random, values.size(), i % 2 ? Values::kWithNan : Values::kExtreme);
       std::copy(extremes.begin(), extremes.end(), values.data());
@@ -594,11 +664,13 @@ TEST(AttendKernels, AreTheSameBitsOnExtremeNumbers) {
     for (auto& block : operands.value_blocks) spoil(block);
     Guarded portable = operands.run(*tables()[0]);
     for (const KernelTable* table : tables())
-      ASSERT_TRUE(same(portable.data(), operands.run(*table).data(), portable.size())) << table->name << " case " << i;
+      ASSERT_TRUE(same(portable.data(), operands.run(*table).data(), portable.size()))
+          << table->name << " case " << i;
   }
 }
 
-// ---- Elementwise, and sums of exponentials ----------------------------------------------------------------------------
+// ---- Elementwise, and sums of exponentials
+// ----------------------------------------------------------------------------
 
 TEST(MaxSumExpKernels, AgreeWithDoublePrecisionAndEachOther) {
   std::mt19937 random(13);
@@ -633,10 +705,11 @@ TEST(MaxSumExpKernels, TakeInfinitiesForWhatTheyAre) {
   }
 }
 
-// Relative to e^r >= 0.707, r = x - n ln 2: the last step of the polynomial rounds a number below 1.42 to 2^-24 (8.4e-8 where
-// it is worst), the one before adds 0.35 of a rounding (3e-8), all others 5e-9; the two steps that give r round numbers
-// below 0.5 to 2^-26 (2 * 1.5e-8, a relative error of the result); the Taylor series leaves 0.3466^8 / 8! / 0.707 = 7.3e-9; the
-// two parts of ln 2 leave 127 * 6e-12. That is 1.56e-7 if all the worst places met; they do not: e^r >= 1 halves the first.
+// Relative to e^r >= 0.707, r = x - n ln 2: the last step of the polynomial rounds a number below 1.42 to
+// 2^-24 (8.4e-8 where it is worst), the one before adds 0.35 of a rounding (3e-8), all others 5e-9; the two
+// steps that give r round numbers below 0.5 to 2^-26 (2 * 1.5e-8, a relative error of the result); the Taylor
+// series leaves 0.3466^8 / 8! / 0.707 = 7.3e-9; the two parts of ln 2 leave 127 * 6e-12. That is 1.56e-7 if
+// all the worst places met; they do not: e^r >= 1 halves the first.
 TEST(ExpKernels, TheErrorOfExpStaysBelowItsBound) {
   double worst = 0;
   for (const KernelTable* table : tables()) {
@@ -687,7 +760,8 @@ TEST(ElementwiseKernels, AreTheSameBitsOnEveryInstructionSetAndLength) {
       for (Activation activation : kActivations) {
         table->activate(x.data(), count, activation, out.data());
         tables()[0]->activate(x.data(), count, activation, first.data());
-        ASSERT_TRUE(same(first.data(), out.data(), n)) << table->name << " activation " << static_cast<int>(activation) << " of " << n;
+        ASSERT_TRUE(same(first.data(), out.data(), n))
+            << table->name << " activation " << static_cast<int>(activation) << " of " << n;
       }
     }
   }
@@ -707,7 +781,8 @@ TEST(ActivationKernels, StayWithinTheirErrorOfTheExactFunctions) {
         worst = std::max(worst, error / (1 + std::abs(double{x[i]})));
       }
       if (table == tables()[0])
-        std::cout << "activation " << static_cast<int>(activation) << ": largest error, in 1 + |x|: " << worst << std::endl;
+        std::cout << "activation " << static_cast<int>(activation) << ": largest error, in 1 + |x|: " << worst
+                  << std::endl;
     }
   }
 }

@@ -1,5 +1,5 @@
-// Where the tensors of real programs lie: no two live ones overlap, state is at one place for all methods, and the workspace
-// is close to the proven lower bound.
+// Where the tensors of real programs lie: no two live ones overlap, state is at one place for all methods,
+// and the workspace is close to the proven lower bound.
 #include "model/memory_plan.h"
 
 #include <gtest/gtest.h>
@@ -36,7 +36,8 @@ void expect_no_overlap(const MethodPlan& method, memory::ArenaId arena, uint64_t
     EXPECT_TRUE(0 <= b.first && b.first <= b.last && b.last <= std::max(0, method.steps - 1)) << b.name;
   }
   auto overlap = memory::find_overlap(requests, plan);
-  EXPECT_FALSE(overlap) << method.name << ": " << (overlap ? requests[overlap->a].name + ", " + requests[overlap->b].name : "");
+  EXPECT_FALSE(overlap) << method.name << ": "
+                        << (overlap ? requests[overlap->a].name + ", " + requests[overlap->b].name : "");
   for (size_t a = 0; a < buffers.size(); ++a) {
     for (size_t b = 0; b < a; ++b) {
       const BufferPlan &x = buffers[a], &y = buffers[b];
@@ -48,12 +49,16 @@ void expect_no_overlap(const MethodPlan& method, memory::ArenaId arena, uint64_t
   }
 }
 
-// Each value lies where a buffer of at least its size is planned, from the step that makes it to the last that reads it.
-void expect_values_have_memory(const ProgramDefinition& definition, const Method& method, const MethodPlan& plan, const MemoryPlan& memory) {
+// Each value lies where a buffer of at least its size is planned, from the step that makes it to the last
+// that reads it.
+void expect_values_have_memory(const ProgramDefinition& definition, const Method& method,
+                               const MethodPlan& plan, const MemoryPlan& memory) {
   auto covered = [&](const Place& place, uint64_t bytes, int step) {
     if (bytes == 0) return true;
     for (const BufferPlan& b : plan.buffers)
-      if (b.arena == place.arena && b.offset == place.offset && b.bytes >= bytes && b.first <= step && step <= b.last) return true;
+      if (b.arena == place.arena && b.offset == place.offset && b.bytes >= bytes && b.first <= step &&
+          step <= b.last)
+        return true;
     return false;
   };
   auto check = [&](ValueRef ref, int step, const std::string& where) {
@@ -63,13 +68,16 @@ void expect_values_have_memory(const ProgramDefinition& definition, const Method
         << method.name << ": " << spec.name << " in " << where;
   };
   for (size_t i = 0; i < method.operations.size(); ++i) {
-    for (ValueRef ref : method.operations[i].inputs) check(ref, static_cast<int>(i), method.operations[i].name);
-    for (ValueRef ref : method.operations[i].outputs) check(ref, static_cast<int>(i), method.operations[i].name);
+    for (ValueRef ref : method.operations[i].inputs)
+      check(ref, static_cast<int>(i), method.operations[i].name);
+    for (ValueRef ref : method.operations[i].outputs)
+      check(ref, static_cast<int>(i), method.operations[i].name);
   }
   for (const MethodOutput& output : method.outputs) {
     check(output.value, plan.steps - 1, "output " + output.name);
     if (output.value.space == ValueRef::Space::kValue) {
-      EXPECT_EQ(static_cast<int>(plan.values[output.value.index].arena), static_cast<int>(memory::ArenaId::kIo));
+      EXPECT_EQ(static_cast<int>(plan.values[output.value.index].arena),
+                static_cast<int>(memory::ArenaId::kIo));
     }
   }
 }
@@ -95,9 +103,11 @@ double check_plan(const ProgramDefinition& definition, const Limits& limits, int
     }
     EXPECT_GE(method.naive_bytes, method.arena_bytes);
     EXPECT_GE(method.arena_bytes, method.lower_bound_bytes);
-    EXPECT_LE(static_cast<double>(method.arena_bytes), 1.05 * static_cast<double>(method.lower_bound_bytes)) << method.name;
+    EXPECT_LE(static_cast<double>(method.arena_bytes), 1.05 * static_cast<double>(method.lower_bound_bytes))
+        << method.name;
     if (method.lower_bound_bytes > 0)
-      worst = std::max(worst, static_cast<double>(method.arena_bytes) / static_cast<double>(method.lower_bound_bytes));
+      worst = std::max(
+          worst, static_cast<double>(method.arena_bytes) / static_cast<double>(method.lower_bound_bytes));
     largest_workspace = std::max(largest_workspace, method.arena_bytes);
     largest_io = std::max(largest_io, method.io_bytes);
   }
@@ -113,15 +123,17 @@ TEST(MemoryPlan, HoldsForTheGoldenModelsUnderManyLimits) {
   double worst = 1;
   for (const std::string& model : runner::golden::kModels) {
     const ProgramDefinition& definition = runner::golden::program(model)->definition();
-    const Limits cases[] = {{},
-                            {{"slots", 1}, {"max_source_tokens", 1}, {"max_target_tokens", 1}, {"batch_tokens", 1}},
-                            {{"slots", 1}, {"batch_tokens", 512}},
-                            {{"slots", 3}, {"max_source_tokens", 17}, {"max_target_tokens", 33}},
-                            {{"slots", 64}, {"batch_tokens", 4096}},
-                            {{"slots", 1000}, {"cache_blocks", 5000}, {"batch_tokens", 1000}}};
+    const Limits cases[] = {
+        {},
+        {{"slots", 1}, {"max_source_tokens", 1}, {"max_target_tokens", 1}, {"batch_tokens", 1}},
+        {{"slots", 1}, {"batch_tokens", 512}},
+        {{"slots", 3}, {"max_source_tokens", 17}, {"max_target_tokens", 33}},
+        {{"slots", 64}, {"batch_tokens", 4096}},
+        {{"slots", 1000}, {"cache_blocks", 5000}, {"batch_tokens", 1000}}};
     for (const Limits& limits : cases) {
       for (int threads : {1, 2, 7}) {
-        SCOPED_TRACE(fmt::format("{} slots {} threads {}", model, limits.count("slots") ? limits.at("slots") : 0, threads));
+        SCOPED_TRACE(fmt::format("{} slots {} threads {}", model,
+                                 limits.count("slots") ? limits.at("slots") : 0, threads));
         worst = std::max(worst, check_plan(definition, limits, threads));
       }
     }
@@ -190,7 +202,8 @@ void write_base_checkpoint(const TemporaryDirectory& directory) {
       std::string layer = fmt::format("model.{}.layers.{}.", side, i);
       for (std::string attention : {"self_attn", "encoder_attn"}) {
         if (attention == "encoder_attn" && side == std::string("encoder")) continue;
-        for (const char* part : {"q_proj", "k_proj", "v_proj", "out_proj"}) linear(layer + attention + "." + part, kWidth, kWidth);
+        for (const char* part : {"q_proj", "k_proj", "v_proj", "out_proj"})
+          linear(layer + attention + "." + part, kWidth, kWidth);
         add(layer + attention + "_layer_norm.weight", {kWidth});
         add(layer + attention + "_layer_norm.bias", {kWidth});
       }
@@ -222,8 +235,9 @@ TEST(MemoryPlan, OfABaseModelForFourShortSentencesStaysBelowNineMillionBytes) {
     check_plan(**definition, limits, threads);
     auto plan = plan_memory(**definition, limits, threads);
     ASSERT_TRUE(plan);
-    std::cout << threads << " threads: " << plan->total_bytes() << " bytes = workspace " << plan->workspace_bytes << " + shared "
-              << plan->shared_bytes << " + io " << plan->io_bytes << std::endl;
+    std::cout << threads << " threads: " << plan->total_bytes() << " bytes = workspace "
+              << plan->workspace_bytes << " + shared " << plan->shared_bytes << " + io " << plan->io_bytes
+              << std::endl;
     EXPECT_LT(plan->total_bytes(), 9'000'000u);
   }
 }

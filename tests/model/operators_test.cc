@@ -1,7 +1,6 @@
-// Every operator: the fast kernel beside the decomposition into primitives, the same bits for any number of workers,
-// and what infer() and make_operator() refuse. The state operators' bookkeeping has a file of its own.
-#include "model/operators/operator.h"
-
+// Every operator: the fast kernel beside the decomposition into primitives, the same bits for any number of
+// workers, and what infer() and make_operator() refuse. The state operators' bookkeeping has a file of its
+// own.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -10,6 +9,7 @@
 #include <random>
 #include <set>
 
+#include "model/operators/operator.h"
 #include "model/primitives.h"
 #include "tests/model/importers/small_checkpoint.h"
 
@@ -76,7 +76,8 @@ double largest_norm(const std::vector<float>& rows, int64_t columns) {
   double most = 0;
   for (size_t at = 0; at < rows.size(); at += static_cast<size_t>(columns)) {
     double squares = 0;
-    for (size_t i = at; i < at + static_cast<size_t>(columns); ++i) squares += double{rows[i]} * double{rows[i]};
+    for (size_t i = at; i < at + static_cast<size_t>(columns); ++i)
+      squares += double{rows[i]} * double{rows[i]};
     most = std::max(most, std::sqrt(squares));
   }
   return most;
@@ -105,7 +106,8 @@ class CaseBuilder {
     operand.dtype = std::is_same_v<T, float> ? DType::kF32 : DType::kI32;
     int64_t elements = 1;
     for (const Dim& dim : shape) {
-      operand.dims.push_back(dim.kind() == Expression::Kind::kInteger ? dim.value() : case_.sizes.at(dim.symbol()));
+      operand.dims.push_back(dim.kind() == Expression::Kind::kInteger ? dim.value()
+                                                                      : case_.sizes.at(dim.symbol()));
       elements *= operand.dims.back();
     }
     if (elements != static_cast<int64_t>(values.size())) std::abort();
@@ -206,7 +208,8 @@ Case linear_case(const std::string& activation, bool bias, bool residual) {
   auto x = normal(rows * k), w = normal(n * k), bias_values = normal(n), residual_values = normal(rows * n);
   b.add("x", {"rows", k}, x);
   b.panels("W", n, k, w);
-  // Both paths: k + 1 roundings of sums below |x| |w| + bias, then the activation's error (see kernels_test), the residual.
+  // Both paths: k + 1 roundings of sums below |x| |w| + bias, then the activation's error (see kernels_test),
+  // the residual.
   double size = largest_norm(x, k) * largest_norm(w, k) + (bias ? largest(bias_values) : 0);
   double error = static_cast<double>(k + 2) * kEpsilon * size;
   if (activation != "none") error = 1.13 * error + size * (6e-7 + kExpError + 12 * kEpsilon);
@@ -227,24 +230,29 @@ Case norm_case(bool with_beta) {
   b.add("x", {"rows", d}, x).free_dims = {0};
   b.add("gamma", {d}, gamma);
   b.optional("beta", {d}, beta, with_beta);
-  // Normalised numbers are below sqrt(d); means and variances take d roundings at most in the reference, d / 16 in kernels.
-  // A row whose own spread is small magnifies the error of its mean.
+  // Normalised numbers are below sqrt(d); means and variances take d roundings at most in the reference, d /
+  // 16 in kernels. A row whose own spread is small magnifies the error of its mean.
   double spread = 1e30;
   for (int64_t r = 0; r < rows; ++r) {
     double mean = 0, squares = 0;
-    for (int64_t i = 0; i < d; ++i) mean += double{x[static_cast<size_t>(r * d + i)]} / static_cast<double>(d);
+    for (int64_t i = 0; i < d; ++i)
+      mean += double{x[static_cast<size_t>(r * d + i)]} / static_cast<double>(d);
     for (int64_t i = 0; i < d; ++i) squares += std::pow(double{x[static_cast<size_t>(r * d + i)]} - mean, 2);
     spread = std::min(spread, std::sqrt(squares / static_cast<double>(d) + 1e-5));
   }
   double depth = static_cast<double>(d) / 16 + 12;
-  double error = depth * kEpsilon * (largest(x) / spread + std::sqrt(static_cast<double>(d))) * largest(gamma) * 2 + kEpsilon * largest(beta);
+  double error =
+      depth * kEpsilon * (largest(x) / spread + std::sqrt(static_cast<double>(d))) * largest(gamma) * 2 +
+      kEpsilon * largest(beta);
   return b.done(error);
 }
 
 // The error of attention: scores of head_size products, their exponentials, weighted means of values.
-double attend_error(const std::vector<float>& q, int64_t head_size, double scale, double key_norm, double value, int64_t keys) {
+double attend_error(const std::vector<float>& q, int64_t head_size, double scale, double key_norm,
+                    double value, int64_t keys) {
   double score = largest_norm(q, head_size) * key_norm * scale;
-  double weight = (2 * static_cast<double>(head_size + 4) * kEpsilon) * score + kExpError + static_cast<double>(2 * keys + 12) * kEpsilon;
+  double weight = (2 * static_cast<double>(head_size + 4) * kEpsilon) * score + kExpError +
+                  static_cast<double>(2 * keys + 12) * kEpsilon;
   return 2 * weight * value;
 }
 
@@ -252,7 +260,8 @@ Case attend_ragged_case() {
   int64_t heads = dice(1, 4), head_size = dice(1, 40), d = heads * head_size, rows = dice(1, 5), tokens = 0;
   std::vector<int32_t> lengths = integers(rows, 1, 40), starts;
   int32_t most = 0;
-  for (int32_t l : lengths) starts.push_back(static_cast<int32_t>(tokens)), tokens += l, most = std::max(most, l);
+  for (int32_t l : lengths)
+    starts.push_back(static_cast<int32_t>(tokens)), tokens += l, most = std::max(most, l);
   CaseBuilder b("attend_ragged", {{"heads", heads}});
   b.size("tokens", tokens).size("rows", rows);
   auto qkv = normal(tokens * 3 * d);
@@ -260,7 +269,8 @@ Case attend_ragged_case() {
   b.add("starts", {"rows"}, starts);
   b.add("lengths", {"rows"}, lengths);
   double norm = largest_norm(qkv, head_size);
-  return b.done(attend_error(qkv, head_size, 1 / std::sqrt(static_cast<double>(head_size)), norm, largest(qkv), most));
+  return b.done(
+      attend_error(qkv, head_size, 1 / std::sqrt(static_cast<double>(head_size)), norm, largest(qkv), most));
 }
 
 // A table whose slots hold blocks of their own, in no order.
@@ -289,7 +299,8 @@ Case cache_write_case() {
 }
 
 Case attend_cached_case(int64_t extra) {
-  int64_t heads = dice(1, 4), head_size = dice(1, 40), d = heads * head_size, tokens = dice(1, 12), slots = 6, per_slot = 4;
+  int64_t heads = dice(1, 4), head_size = dice(1, 40), d = heads * head_size, tokens = dice(1, 12), slots = 6,
+          per_slot = 4;
   CaseBuilder b("attend_cached", {{"heads", heads}, {"column", int64_t{3}}, {"extra", extra}});
   b.size("tokens", tokens).size("slots", slots).size("blocks", 30);
   auto q = normal(tokens * (d + 4)), pool = normal(30 * 2 * d * 16);
@@ -300,7 +311,8 @@ Case attend_cached_case(int64_t extra) {
   b.add("pool", {"blocks", 2, d, 16}, pool).free_dims = {0};
   double root = std::sqrt(static_cast<double>(head_size)) * largest(pool);
   std::vector<float> whole(static_cast<size_t>(head_size), static_cast<float>(largest(q)));
-  return b.done(attend_error(whole, head_size, 1 / std::sqrt(static_cast<double>(head_size)), root, largest(pool), per_slot * 16));
+  return b.done(attend_error(whole, head_size, 1 / std::sqrt(static_cast<double>(head_size)), root,
+                             largest(pool), per_slot * 16));
 }
 
 Case select_argmax_case(bool with_forced) {
@@ -315,14 +327,16 @@ Case select_argmax_case(bool with_forced) {
   b.optional("bias", {n}, bias, true);
   b.optional("forced", {"rows"}, forced, with_forced);
   double size = largest_norm(x, k) * largest_norm(w, k) + largest(bias);
-  double error = 2 * static_cast<double>(k + 3) * kEpsilon * size + kExpError * 2 + static_cast<double>(n / 16 + 8) * kEpsilon + 2 * kEpsilon * size;
+  double error = 2 * static_cast<double>(k + 3) * kEpsilon * size + kExpError * 2 +
+                 static_cast<double>(n / 16 + 8) * kEpsilon + 2 * kEpsilon * size;
   Case c = b.done(error);
   if (!with_forced) c.operands[0].free_dims = {0};
   return c;
 }
 
 // Slots 0 and 2 decode, 1 and 3 are free; blocks 0..4 are held, 5 and 6 were given back, 7 on are fresh.
-Case state_case(const std::string& kind, Attributes attributes, const std::vector<std::pair<std::string, std::vector<int32_t>>>& own) {
+Case state_case(const std::string& kind, Attributes attributes,
+                const std::vector<std::pair<std::string, std::vector<int32_t>>>& own) {
   CaseBuilder b(kind, std::move(attributes));
   b.size("rows", static_cast<int64_t>(own[0].second.size())).size("slots", 4).size("blocks", 12);
   for (size_t i = 0; i < own.size(); ++i) {
@@ -330,7 +344,8 @@ Case state_case(const std::string& kind, Attributes attributes, const std::vecto
     o.optional = own[i].first == "added";
     if (own.size() == 1) o.free_dims = {0};
   }
-  auto state = [&](const char* role, Shape shape, const std::vector<int32_t>& values, std::set<size_t> free = {}) {
+  auto state = [&](const char* role, Shape shape, const std::vector<int32_t>& values,
+                   std::set<size_t> free = {}) {
     Operand& o = b.add(role, std::move(shape), values);
     o.shared = true;
     o.free_dims = std::move(free);
@@ -348,8 +363,9 @@ Case state_case(const std::string& kind, Attributes attributes, const std::vecto
 }
 
 std::vector<Case> all_cases() {
-  std::vector<Case> cases = {fill_case(), write_block_case(), gather_rows_case(false), gather_rows_case(true), ragged_index_case(),
-                             cache_write_case()};
+  std::vector<Case> cases = {
+      fill_case(),         write_block_case(), gather_rows_case(false), gather_rows_case(true),
+      ragged_index_case(), cache_write_case()};
   for (int i = 0; i < 12; ++i) {
     cases.push_back(add_case());
     cases.push_back(embed_case());
@@ -358,13 +374,20 @@ std::vector<Case> all_cases() {
     cases.push_back(attend_cached_case(i % 2));
     cases.push_back(norm_case(i % 2));
     cases.push_back(select_argmax_case(i % 2));
-    for (const char* activation : {"none", "relu", "gelu", "swish"}) cases.push_back(linear_case(activation, i % 2, i % 3));
+    for (const char* activation : {"none", "relu", "gelu", "swish"})
+      cases.push_back(linear_case(activation, i % 2, i % 3));
   }
-  cases.push_back(state_case("open_slots", {}, {{"slots", {3, 0}}, {"source_lengths", {20, 1}}, {"target_limits", {20, 32}}, {"prompt_lengths", {1, 17}}}));
+  cases.push_back(state_case("open_slots", {},
+                             {{"slots", {3, 0}},
+                              {"source_lengths", {20, 1}},
+                              {"target_limits", {20, 32}},
+                              {"prompt_lengths", {1, 17}}}));
   cases.push_back(state_case("extend_slots", {}, {{"slots", {0, 2}}}));
   cases.push_back(state_case("release_slots", {}, {{"slots", {2, 1}}}));
-  cases.push_back(state_case("forced_tokens", {{"token", int64_t{5}}}, {{"slots", {0, 2}}, {"added", {1, 1}}}));
-  cases.push_back(state_case("advance", {{"end", int64_t{0}}}, {{"slots", {0, 2}}, {"ids", {3, 4}}, {"added", {1, 1}}}));
+  cases.push_back(
+      state_case("forced_tokens", {{"token", int64_t{5}}}, {{"slots", {0, 2}}, {"added", {1, 1}}}));
+  cases.push_back(
+      state_case("advance", {{"end", int64_t{0}}}, {{"slots", {0, 2}}, {"ids", {3, 4}}, {"added", {1, 1}}}));
   return cases;
 }
 
@@ -393,7 +416,8 @@ struct Specs {
 // Memory that starts on a cache line and is exactly as long as asked for.
 class Memory {
  public:
-  explicit Memory(size_t bytes) : size_(bytes), data_(static_cast<std::byte*>(::operator new(bytes + 1, std::align_val_t(64)))) {
+  explicit Memory(size_t bytes)
+      : size_(bytes), data_(static_cast<std::byte*>(::operator new(bytes + 1, std::align_val_t(64)))) {
     std::memset(data_, 0xff, bytes);  // NaNs: nothing may depend on what was there
   }
   Memory(const Bytes& bytes) : Memory(bytes.size()) {
@@ -452,7 +476,8 @@ Outcome run(const Case& c, int workers) {
   } else {
     Memory scratch(op->scratch_bytes(step, workers));
     step.scratch = scratch.data();
-    for (int w = 0; w < (op->parallel() ? workers : 1) && outcome.status; ++w) outcome.status = op->run(step, {w, workers});
+    for (int w = 0; w < (op->parallel() ? workers : 1) && outcome.status; ++w)
+      outcome.status = op->run(step, {w, workers});
     if (op->finishes() && outcome.status) outcome.status = op->finish(step);
   }
   for (Memory& m : memory) outcome.operands.push_back(m.bytes());
@@ -468,7 +493,8 @@ std::string kinds_of(const std::vector<Case>& cases) {
 
 TEST(Operators, AllHaveATestCase) {
   auto known = operator_kinds();
-  EXPECT_EQ(kinds_of(all_cases()), fmt::format("{}", fmt::join(std::set<std::string>(known.begin(), known.end()), " ")));
+  EXPECT_EQ(kinds_of(all_cases()),
+            fmt::format("{}", fmt::join(std::set<std::string>(known.begin(), known.end()), " ")));
 }
 
 TEST(Operators, AgreeWithTheirDecompositionsAndDoNotDependOnTheNumberOfWorkers) {
@@ -496,7 +522,8 @@ TEST(Operators, AgreeWithTheirDecompositionsAndDoNotDependOnTheNumberOfWorkers) 
       std::vector<float> a(one.outputs[i].size() / 4), b(a.size());
       std::memcpy(a.data(), one.outputs[i].data(), a.size() * 4);
       std::memcpy(b.data(), reference.outputs[i].data(), b.size() * 4);
-      for (size_t j = 0; j < a.size(); ++j) ASSERT_NEAR(a[j], b[j], c.tolerance) << "output " << i << " element " << j;
+      for (size_t j = 0; j < a.size(); ++j)
+        ASSERT_NEAR(a[j], b[j], c.tolerance) << "output " << i << " element " << j;
     }
   }
 }
@@ -528,7 +555,8 @@ TEST(Operators, RefuseEachWrongOperand) {
       SCOPED_TRACE(c.kind + " " + o.role);
       EXPECT_EQ(!o.optional, refused([&](Specs& s) { s.operands[i].spec = nullptr; })) << "missing";
       for (DType other : {DType::kF64, DType::kU8, DType::kI64})
-        EXPECT_EQ(!o.any_dtype, refused([&](Specs& s) { s.specs[i].dtype = other; })) << "dtype " << dtype_name(other);
+        EXPECT_EQ(!o.any_dtype, refused([&](Specs& s) { s.specs[i].dtype = other; }))
+            << "dtype " << dtype_name(other);
       bool any_rank = c.kind == "fill" || (c.kind == "gather_rows" && i == 0);
       EXPECT_EQ(!any_rank, refused([&](Specs& s) { s.specs[i].shape.push_back(3); })) << "one dimension more";
       if (o.shape.size() > 1) {
@@ -536,14 +564,16 @@ TEST(Operators, RefuseEachWrongOperand) {
       }
       for (size_t axis = 0; axis < o.shape.size(); ++axis) {
         bool free = o.free_dims.count(axis) != 0;
-        EXPECT_EQ(!free, refused([&](Specs& s) { s.specs[i].shape[axis] = Dim("another"); })) << "dimension " << axis;
+        EXPECT_EQ(!free, refused([&](Specs& s) { s.specs[i].shape[axis] = Dim("another"); }))
+            << "dimension " << axis;
       }
       if (o.panels) {
         EXPECT_TRUE(refused([&](Specs& s) { s.constants[i].layout = Layout::kRows; })) << "rows, not panels";
         EXPECT_TRUE(refused([&](Specs& s) { s.operands[i].constant = nullptr; })) << "not a constant";
       }
     }
-    EXPECT_TRUE(refused([](Specs& s) { s.operands.push_back(s.operands[0]); })) << c.kind << ": one operand more";
+    EXPECT_TRUE(refused([](Specs& s) { s.operands.push_back(s.operands[0]); }))
+        << c.kind << ": one operand more";
     EXPECT_TRUE(refused([](Specs& s) { s.operands.clear(); })) << c.kind << ": no operand";
     EXPECT_FALSE(refused([](Specs&) {})) << c.kind;
   }
@@ -559,7 +589,8 @@ TEST(Operators, SayWhichOperandIsWrongAndHow) {
   specs.specs[3].shape[0] = Dim("others");
   specs.operands[3].spec = &specs.specs[3];
   for (size_t i = 0; i < 3; ++i) specs.operands[i].spec = &specs.specs[i];
-  expect_error(op->infer(specs.operands), ErrorCode::kBadInput, {"residual", "[others, ", "expected rows in dimension 0"});
+  expect_error(op->infer(specs.operands), ErrorCode::kBadInput,
+               {"residual", "[others, ", "expected rows in dimension 0"});
 }
 
 struct AttributeCase {
@@ -633,7 +664,8 @@ TEST(Operators, RefuseAttributesThatDoNotFitTheirOperands) {
   expect_error(make(c)->infer(Specs(c).operands), ErrorCode::kBadInput, {"columns"});
 }
 
-// ---- Numbers that only a running program knows ------------------------------------------------------------------------
+// ---- Numbers that only a running program knows
+// ------------------------------------------------------------------------
 
 template <class T>
 void set(Case& c, size_t operand, size_t at, T value) {
@@ -676,12 +708,15 @@ TEST(Operators, RefuseNumbersThatPointOutsideWhereverTheyComeFrom) {
     for (Case c : {attend_cached_case(0), cache_write_case()}) {
       if (block == 30 && c.kind == "cache_write") continue;
       for (size_t i = 0; i < c.operands[3].data.size() / 4; ++i) set(c, 3, i, block);
-      for (int workers : {1, kReference}) expect_error(run(c, workers).status, ErrorCode::kUsage, {"test.layer", fmt::format("block {}", block)});
+      for (int workers : {1, kReference})
+        expect_error(run(c, workers).status, ErrorCode::kUsage,
+                     {"test.layer", fmt::format("block {}", block)});
     }
   }
 }
 
-// ---- Operators whose decomposition is the operator itself: their meaning, spelt out -----------------------------------
+// ---- Operators whose decomposition is the operator itself: their meaning, spelt out
+// -----------------------------------
 
 template <class T>
 std::vector<T> values_of(const Bytes& bytes) {
@@ -694,10 +729,12 @@ TEST(CacheWrite, PutsKeysInColumnsAndValuesInRowsOfTheSlotsBlock) {
   for (int i = 0; i < 20; ++i) {
     Case c = cache_write_case();
     auto x = values_of<float>(c.operands[0].data), pool = values_of<float>(c.operands[4].data);
-    auto slots = values_of<int32_t>(c.operands[1].data), positions = values_of<int32_t>(c.operands[2].data), table = values_of<int32_t>(c.operands[3].data);
+    auto slots = values_of<int32_t>(c.operands[1].data), positions = values_of<int32_t>(c.operands[2].data),
+         table = values_of<int32_t>(c.operands[3].data);
     auto d = static_cast<size_t>(c.operands[4].dims[2]), width = static_cast<size_t>(c.operands[0].dims[1]);
     for (size_t t = 0; t < slots.size(); ++t) {
-      auto block = static_cast<size_t>(table[static_cast<size_t>(slots[t] * 3 + positions[t] / 16)]), place = static_cast<size_t>(positions[t] % 16);
+      auto block = static_cast<size_t>(table[static_cast<size_t>(slots[t] * 3 + positions[t] / 16)]),
+           place = static_cast<size_t>(positions[t] % 16);
       for (size_t j = 0; j < d; ++j) {
         pool[((block * 2 + 0) * d + j) * 16 + place] = x[t * width + 2 + j];
         pool[(block * 2 + 1) * d * 16 + place * d + j] = x[t * width + 2 + d + j];
@@ -731,7 +768,8 @@ TEST(RaggedIndex, SaysWhereRowsLie) {
 
 TEST(GatherRows, CopiesIntegersAsTheyAre) {
   Case c = gather_rows_case(true);
-  auto x = values_of<int32_t>(c.operands[0].data), rows = values_of<int32_t>(c.operands[1].data), expected = rows;
+  auto x = values_of<int32_t>(c.operands[0].data), rows = values_of<int32_t>(c.operands[1].data),
+       expected = rows;
   for (size_t i = 0; i < rows.size(); ++i) expected[i] = x[static_cast<size_t>(rows[i])];
   EXPECT_EQ(values_of<int32_t>(run(c, 1).outputs[0]), expected);
 }

@@ -1,5 +1,5 @@
-// Program files: what was written is read back the same; whatever else a file holds is an error that names it, or a
-// program that runs without harm; a write that fails leaves the old file.
+// Program files: what was written is read back the same; whatever else a file holds is an error that names
+// it, or a program that runs without harm; a write that fails leaves the old file.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -35,7 +35,8 @@ struct FileParts {
     data = bytes.substr(std::min<size_t>(data_start(header_bytes), bytes.size()));
   }
   std::string join() const { return join(header, data); }
-  static std::string join(const std::string& header, const std::string& data, uint32_t version = kProgramVersion) {
+  static std::string join(const std::string& header, const std::string& data,
+                          uint32_t version = kProgramVersion) {
     uint64_t length = header.size();
     std::string bytes = "DUET";
     bytes.append(reinterpret_cast<const char*>(&version), 4);
@@ -117,7 +118,8 @@ TEST_F(ProgramFiles, KeepEverythingThatTheDefinitionSays) {
   EXPECT_TRUE(ids.distinct);
   EXPECT_EQ(ids.sums_to, "n");
   EXPECT_EQ(ids.help, "help");
-  for (const Constant& constant : d.constants) EXPECT_EQ(reinterpret_cast<uintptr_t>(constant.data.data()) % 64, 0u);
+  for (const Constant& constant : d.constants)
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(constant.data.data()) % 64, 0u);
 }
 
 TEST_F(ProgramFiles, BeginWithWhatHeadShows) {
@@ -153,7 +155,8 @@ TEST_F(ProgramFiles, CutShortAnywhereAreErrorsThatNameTheFile) {
   }
 }
 
-// ---- Damage by chance -------------------------------------------------------------------------------------------------
+// ---- Damage by chance
+// -------------------------------------------------------------------------------------------------
 
 // Calls every method with the smallest inputs that its declaration allows. Errors are fine, harm is not.
 int call_every_method(Session& session) {
@@ -178,14 +181,16 @@ int call_every_method(Session& session) {
             if (least) view.dims[i] = *least;
           }
         }
-        if (view.bytes() > (1 << 22)) return done;  // a size that a change made large: nothing to learn from it
+        if (view.bytes() > (1 << 22))
+          return done;  // a size that a change made large: nothing to learn from it
         memory.emplace_back(view.bytes() + 1);
         view.data = memory.back().data();
         int64_t least = 0;
         if (spec.min_value) least = evaluate(definition, *spec.min_value, session.plan().symbols).value_or(0);
         if (spec.dtype == DType::kI32)
           for (int64_t i = 0; i < view.elements(); ++i)
-            view.as<int32_t>()[i] = static_cast<int32_t>(round == 0 ? least + (spec.distinct ? i : 0) : least + 1000 * (i + 1) - 999);
+            view.as<int32_t>()[i] = static_cast<int32_t>(round == 0 ? least + (spec.distinct ? i : 0)
+                                                                    : least + 1000 * (i + 1) - 999);
         views.push_back(view);
       }
       if (session.execute(static_cast<int>(m), views)) ++done;
@@ -208,7 +213,8 @@ void open_and_run(const std::string& file, Tally& tally, int threads) {
   auto program = Program::open(file);
   if (!program) {
     ++tally.refused;
-    EXPECT_TRUE(program.error().code == ErrorCode::kBadInput || program.error().code == ErrorCode::kIo) << program.error().message;
+    EXPECT_TRUE(program.error().code == ErrorCode::kBadInput || program.error().code == ErrorCode::kIo)
+        << program.error().message;
     EXPECT_NE(program.error().message.find(file), std::string::npos) << program.error().message;
     return;
   }
@@ -231,7 +237,9 @@ TEST_F(ProgramFiles, WithRandomlyChangedBytesAreRefusedOrRunWithoutHarm) {
         size_t at = random() % (random() % 8 ? header_end : changed.size());
         // Mostly digits for digits and letters for letters: other changes end in the JSON parser.
         char& c = changed[at];
-        c = random() % 4 == 0 ? static_cast<char>(random()) : std::isdigit(c) ? static_cast<char>('0' + random() % 10) : c;
+        c = random() % 4 == 0 ? static_cast<char>(random())
+            : std::isdigit(c) ? static_cast<char>('0' + random() % 10)
+                              : c;
       }
       if (random() % 10 == 0) changed.resize(random() % changed.size());
       open_and_run(directory_->write("changed.duet", changed), tally, 1 + (i % 8 == 0));
@@ -261,14 +269,48 @@ TEST_F(ProgramFiles, WithRandomlyChangedMeaningAreRefusedOrRunWithoutHarm) {
           at = &*it;
           path_down.push_back(at);
         }
-        static const Json kValues[] = {0, 1, 2, 3, 15, 16, 17, -1, 1000, INT32_MAX, int64_t{1} << 40, INT64_MAX, UINT64_MAX, 1e300, -0.5, "", "rows", "slots",
-                                       "f32", "i32", "u8", "i64", "slots.status", "slots.tokens", "slots.positions", "cache.keys", nullptr, true,
-                                       Json::array(), Json::object(), {"add", "slots", 1}, {"mul", "slots", INT64_MAX}, {"ceil_div", 1, 0}};
+        static const Json kValues[] = {0,
+                                       1,
+                                       2,
+                                       3,
+                                       15,
+                                       16,
+                                       17,
+                                       -1,
+                                       1000,
+                                       INT32_MAX,
+                                       int64_t{1} << 40,
+                                       INT64_MAX,
+                                       UINT64_MAX,
+                                       1e300,
+                                       -0.5,
+                                       "",
+                                       "rows",
+                                       "slots",
+                                       "f32",
+                                       "i32",
+                                       "u8",
+                                       "i64",
+                                       "slots.status",
+                                       "slots.tokens",
+                                       "slots.positions",
+                                       "cache.keys",
+                                       nullptr,
+                                       true,
+                                       Json::array(),
+                                       Json::object(),
+                                       {"add", "slots", 1},
+                                       {"mul", "slots", INT64_MAX},
+                                       {"ceil_div", 1, 0}};
         switch (random() % 4) {
-          case 0: *at = kValues[random() % std::size(kValues)]; break;
+          case 0:
+            *at = kValues[random() % std::size(kValues)];
+            break;
           case 1:
-            if (at->is_number_integer()) *at = static_cast<int64_t>(at->get<uint64_t>() + random() % 3 - 1);  // may wrap
-            else *at = kValues[random() % std::size(kValues)];
+            if (at->is_number_integer())
+              *at = static_cast<int64_t>(at->get<uint64_t>() + random() % 3 - 1);  // may wrap
+            else
+              *at = kValues[random() % std::size(kValues)];
             break;
           case 2:
             if (parent && parent->is_array()) {  // a sibling's value: another operand, another operator
@@ -282,14 +324,16 @@ TEST_F(ProgramFiles, WithRandomlyChangedMeaningAreRefusedOrRunWithoutHarm) {
             if (parent && parent->is_array()) parent->erase(random() % parent->size());
         }
       }
-      open_and_run(directory_->write("changed.duet", FileParts::join(header.dump() + "\n", parts.data)), tally, 1 + (i % 8 == 0));
+      open_and_run(directory_->write("changed.duet", FileParts::join(header.dump() + "\n", parts.data)),
+                   tally, 1 + (i % 8 == 0));
     }
   }
   EXPECT_GT(tally.refused, 600);
   EXPECT_GT(tally.ran, 150);
 }
 
-// ---- Damage by design -------------------------------------------------------------------------------------------------
+// ---- Damage by design
+// -------------------------------------------------------------------------------------------------
 
 struct Hostile {
   const char* pointer;  // into the header of cache.duet
@@ -350,18 +394,30 @@ TEST_F(ProgramFiles, WithHostileHeadersAreErrorsThatNameTheField) {
       {"/methods/1/inputs/0/dtype", "\"i64\"", {"method set_cache", "write_keys", "f32, expected i64"}},
       {"/methods/1/inputs/0/shape", "[\"n\", 20, 1]", {"method set_cache", "write_keys"}},
       {"/methods/1/inputs/0/min_value", "0", {"method set_cache", "\"k\"", "i32"}},
-      {"/methods/1/operators/0/kind", "\"paste_block\"", {"method set_cache", "unknown operator kind \"paste_block\""}},
-      {"/methods/1/operators/0/inputs", "[\"k\", \"nobody\"]", {"methods[1].operators[0].inputs[1]", "unknown tensor \"nobody\""}},
+      {"/methods/1/operators/0/kind",
+       "\"paste_block\"",
+       {"method set_cache", "unknown operator kind \"paste_block\""}},
+      {"/methods/1/operators/0/inputs",
+       "[\"k\", \"nobody\"]",
+       {"methods[1].operators[0].inputs[1]", "unknown tensor \"nobody\""}},
       {"/methods/1/operators/0/inputs", "[\"k\", \"v\"]", {"write_keys", "must be a shared buffer"}},
       {"/methods/1/operators/0/inputs", "[\"k\"]", {"write_keys", "1 inputs, expected 2"}},
       {"/methods/1/operators/0/inputs", "[null, null]", {"write_keys", "missing"}},
       {"/methods/1/operators/0/outputs", "[\"k\"]", {"write_keys", "1 outputs, expected 0"}},
       {"/methods/1/operators/0/attributes", "{\"axis\": 1}", {"write_keys", "unknown attribute axis"}},
-      {"/methods/1/operators/0/attributes", "{\"axis\": {}}", {"methods[1].operators[0].attributes", "attribute \"axis\""}},
-      {"/methods/1/operators/0/attributes", "[]", {"methods[1].operators[0].attributes", "expected an object"}},
-      {"/methods/0/operators/0/attributes/value", "18446744073709551615", {"methods[0].operators[0].attributes", "\"value\" is too large"}},
+      {"/methods/1/operators/0/attributes",
+       "{\"axis\": {}}",
+       {"methods[1].operators[0].attributes", "attribute \"axis\""}},
+      {"/methods/1/operators/0/attributes",
+       "[]",
+       {"methods[1].operators[0].attributes", "expected an object"}},
+      {"/methods/0/operators/0/attributes/value",
+       "18446744073709551615",
+       {"methods[0].operators[0].attributes", "\"value\" is too large"}},
       {"/methods/0/operators/0/inputs", "[\"version\"]", {"et_module_init", "-1.5 does not fit i32"}},
-      {"/methods/2/outputs/0/value", "\"nobody\"", {"methods[2].outputs[0].value", "unknown tensor \"nobody\""}},
+      {"/methods/2/outputs/0/value",
+       "\"nobody\"",
+       {"methods[2].outputs[0].value", "unknown tensor \"nobody\""}},
       {"/methods/2/outputs/1/name", "\"k\"", {"method get_cache", "output \"k\" is defined twice"}},
       {"/methods/4/inputs/0/sums_to", "\"slots\"", {"method sum", "\"ids\"", "dynamic symbol"}},
       {"/methods/4/inputs/0/max_value", "\"nobody\"", {"method sum", "\"ids\"", "unknown symbol nobody"}},
@@ -382,7 +438,8 @@ TEST_F(ProgramFiles, WithHostileHeadersAreErrorsThatNameTheField) {
   for (const char* field : {"metadata", "symbols", "methods", "shared", "sections", "constants"}) {
     Json header = Json::parse(parts.header);
     header.erase(field);
-    expect_error(open_bytes(FileParts::join(header.dump(), parts.data)), ErrorCode::kBadInput, {fmt::format("field \"{}\" is missing", field)});
+    expect_error(open_bytes(FileParts::join(header.dump(), parts.data)), ErrorCode::kBadInput,
+                 {fmt::format("field \"{}\" is missing", field)});
   }
 }
 
@@ -441,9 +498,11 @@ TEST_F(ProgramFiles, WithHeadersThatAreNoProperJsonAreErrors) {
   };
   for (const auto& [text, part] : cases) {
     SCOPED_TRACE(text.substr(0, 60));
-    expect_error(open_bytes(FileParts::join(text, parts.data)), ErrorCode::kBadInput, {"changed.duet: ", part});
+    expect_error(open_bytes(FileParts::join(text, parts.data)), ErrorCode::kBadInput,
+                 {"changed.duet: ", part});
   }
-  EXPECT_TRUE(open_bytes(FileParts::join(with_metadata("{\"a\":" + repeated("[", 29) + repeated("]", 29) + "}"), parts.data)));
+  EXPECT_TRUE(open_bytes(
+      FileParts::join(with_metadata("{\"a\":" + repeated("[", 29) + repeated("]", 29) + "}"), parts.data)));
 }
 
 TEST_F(ProgramFiles, WithAWrongFixedHeaderAreErrors) {
@@ -453,24 +512,30 @@ TEST_F(ProgramFiles, WithAWrongFixedHeaderAreErrors) {
     std::memcpy(copy.data() + at, &value, size);
     return open_bytes(copy);
   };
-  expect_error(changed(0, 'X', 1), ErrorCode::kBadInput, {"changed.duet: not a Duet program", "duet convert"});
-  expect_error(changed(4, 2, 4), ErrorCode::kBadInput, {"changed.duet: program version 2, this Duet reads version 1"});
+  expect_error(changed(0, 'X', 1), ErrorCode::kBadInput,
+               {"changed.duet: not a Duet program", "duet convert"});
+  expect_error(changed(4, 2, 4), ErrorCode::kBadInput,
+               {"changed.duet: program version 2, this Duet reads version 1"});
   expect_error(changed(4, 0, 4), ErrorCode::kBadInput, {"version 0"});
-  for (uint64_t length : {uint64_t{bytes.size()}, uint64_t{bytes.size()} - 15, ~uint64_t{0}, ~uint64_t{0} - 15, uint64_t{1} << 63, uint64_t{1} << 40})
-    expect_error(changed(8, length, 8), ErrorCode::kBadInput, {"changed.duet: header of", "cut short or damaged"});
+  for (uint64_t length : {uint64_t{bytes.size()}, uint64_t{bytes.size()} - 15, ~uint64_t{0},
+                          ~uint64_t{0} - 15, uint64_t{1} << 63, uint64_t{1} << 40})
+    expect_error(changed(8, length, 8), ErrorCode::kBadInput,
+                 {"changed.duet: header of", "cut short or damaged"});
   expect_error(changed(8, 0, 8), ErrorCode::kBadInput, {"changed.duet: the header is not valid JSON"});
   expect_error(Program::open(path("")), ErrorCode::kIo, {directory_->path()});
   expect_error(Program::open(path("nobody.duet")), ErrorCode::kIo, {"nobody.duet"});
   expect_error(open_bytes(""), ErrorCode::kBadInput, {"changed.duet", "empty"});
 }
 
-// ---- Writing ----------------------------------------------------------------------------------------------------------
+// ---- Writing
+// ----------------------------------------------------------------------------------------------------------
 
 TEST_F(ProgramFiles, ThatCannotBeWrittenLeaveTheOldOneAndNothingElse) {
   auto program = Program::open(path("marian.duet"));
   ASSERT_TRUE(program);
   const ProgramDefinition& definition = (*program)->definition();
-  expect_error(write_program(definition, path("no/such/directory.duet")), ErrorCode::kIo, {"no/such/directory.duet"});
+  expect_error(write_program(definition, path("no/such/directory.duet")), ErrorCode::kIo,
+               {"no/such/directory.duet"});
 
   std::string target = directory_->write("old.duet", "the old program");
   auto size = std::filesystem::file_size(path("marian.duet"));
@@ -483,7 +548,8 @@ TEST_F(ProgramFiles, ThatCannotBeWrittenLeaveTheOldOneAndNothingElse) {
     ::setrlimit(RLIMIT_FSIZE, &small);
     Status status = write_program(definition, target);
     ::setrlimit(RLIMIT_FSIZE, &old);
-    expect_error(status ? nullptr : &status.error(), ErrorCode::kIo, {"old.duet", "cannot write", "File too large"});
+    expect_error(status ? nullptr : &status.error(), ErrorCode::kIo,
+                 {"old.duet", "cannot write", "File too large"});
     EXPECT_EQ(read_all(target), "the old program");
     EXPECT_FALSE(std::filesystem::exists(target + ".part"));
   }

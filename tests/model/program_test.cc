@@ -1,4 +1,5 @@
-// Symbols and limits of a program, and what check_program() refuses in a definition that no exporter would make.
+// Symbols and limits of a program, and what check_program() refuses in a definition that no exporter would
+// make.
 #include "model/program.h"
 
 #include <gtest/gtest.h>
@@ -41,10 +42,14 @@ TEST(Symbols, ErrorsNameTheLimitItsValueItsRangeAndWhatItCounts) {
   MultiEntryPointExporter exporter;
   define_limits(exporter);
   const ProgramDefinition& definition = **exporter.finish();
-  expect_error(resolve_symbols(definition, {{"slots", 9}}), ErrorCode::kUsage, {"slots is 9", "expected 1 to 8", "sentences at once"});
-  expect_error(resolve_symbols(definition, {{"slots", 0}}), ErrorCode::kUsage, {"slots is 0", "expected 1 to 8"});
-  expect_error(resolve_symbols(definition, {{"slots", 8}, {"tokens", 7}}), ErrorCode::kUsage, {"tokens is 7", "expected 8 to 100"});
-  expect_error(resolve_symbols(definition, {{"beams", 2}}), ErrorCode::kUsage, {"unknown limit beams", "slots, tokens"});
+  expect_error(resolve_symbols(definition, {{"slots", 9}}), ErrorCode::kUsage,
+               {"slots is 9", "expected 1 to 8", "sentences at once"});
+  expect_error(resolve_symbols(definition, {{"slots", 0}}), ErrorCode::kUsage,
+               {"slots is 0", "expected 1 to 8"});
+  expect_error(resolve_symbols(definition, {{"slots", 8}, {"tokens", 7}}), ErrorCode::kUsage,
+               {"tokens is 7", "expected 8 to 100"});
+  expect_error(resolve_symbols(definition, {{"beams", 2}}), ErrorCode::kUsage,
+               {"unknown limit beams", "slots, tokens"});
   expect_error(resolve_symbols(definition, {{"rows", 2}}), ErrorCode::kUsage, {"unknown limit rows"});
   expect_error(resolve_symbols(definition, {{"blocks", 2}}), ErrorCode::kUsage, {"unknown limit blocks"});
 }
@@ -66,7 +71,8 @@ TEST(Symbols, ThatCannotHoldAreRefusedWhenAProgramIsChecked) {
   const BadSymbols cases[] = {
       {[](auto& e) { e.derived("a", "b"), e.derived("b", "a"); }, {"symbol b", "before it is defined"}},
       {[](auto& e) { e.derived("a", "a"); }, {"symbol a", "before it is defined"}},
-      {[](auto& e) { e.limit("a", 1, "later", 1), e.limit("later", 1, 2, 1); }, {"later", "before it is defined"}},
+      {[](auto& e) { e.limit("a", 1, "later", 1), e.limit("later", 1, 2, 1); },
+       {"later", "before it is defined"}},
       {[](auto& e) { e.dynamic("a", 5, 4); }, {"a is 4", "expected 5 to 4"}},
       {[](auto& e) { e.limit("a", 5, 4, 5); }, {"a is", "5 to 4"}},
       {[](auto& e) { e.dynamic("a", -3, 4); }, {"a", "-3"}},
@@ -89,7 +95,9 @@ TEST(TensorBytes, OverflowIsAnErrorAlsoBesideADimensionOfZero) {
   exporter.limit("huge", 1, int64_t{1} << 62, 1);
   const ProgramDefinition& definition = **exporter.finish();
   const int64_t sizes[] = {0, int64_t{1} << 62};
-  auto bytes = [&](Shape shape) { return tensor_bytes(definition, {"x", DType::kF32, std::move(shape)}, sizes); };
+  auto bytes = [&](Shape shape) {
+    return tensor_bytes(definition, {"x", DType::kF32, std::move(shape)}, sizes);
+  };
   EXPECT_EQ(bytes({3, 5}).value(), 60u);
   EXPECT_EQ(bytes({}).value(), 4u);
   EXPECT_EQ(bytes({"n", 5}).value(), 0u);
@@ -147,37 +155,86 @@ TEST(CheckProgram, RefusesEveryBrokenInvariant) {
       {[](auto& d, auto&) { d.constants[1].shape = {21}; }, {"constant bias", "[21]"}},
       {[](auto& d, auto&) { d.constants[1].shape = {"rows"}; }, {"constant bias"}},
       {[](auto& d, auto&) { d.constants[1].layout = Layout::kPanels; }, {"constant bias", "two dimensions"}},
-      {[](auto& d, auto&) { d.shared[0].shape = {"rows", 20}; }, {"cache", "rows", "differs from call to call"}},
+      {[](auto& d, auto&) {
+         d.shared[0].shape = {"rows", 20};
+       },
+       {"cache", "rows", "differs from call to call"}},
       {[](auto& d, auto&) { d.shared[0].shape = {"nobody"}; }, {"cache", "unknown symbol nobody"}},
-      {[](auto& d, auto&) { d.shared[0].shape = {1, 1, 1, 1, 1}; }, {"cache", "more than 4 dimensions"}},
+      {[](auto& d, auto&) {
+         d.shared[0].shape = {1, 1, 1, 1, 1};
+       },
+       {"cache", "more than 4 dimensions"}},
       {[](auto& d, auto&) { d.shared[0].shape = {-1}; }, {"cache", "-1"}},
       {[](auto& d, auto&) { d.shared[0].shape = {add("rows", 1)}; }, {"cache", "add(rows, 1)"}},
       {[](auto&, auto& m) { m.values[2].dtype = DType::kI32; }, {"first", "declared i32", "gives f32"}},
-      {[](auto&, auto& m) { m.values[2].shape = {"rows", 21}; }, {"first", "[rows, 21]", "[rows, 20]"}},
-      {[](auto&, auto& m) { m.operations[0].inputs[1] = {Space::kConstant, 7}; }, {"first", "outside its table"}},
-      {[](auto&, auto& m) { m.operations[0].inputs[0] = {Space::kValue, 70}; }, {"first", "outside its table"}},
-      {[](auto&, auto& m) { m.operations[0].inputs[0] = {Space::kShared, 70}; }, {"first", "outside its table"}},
-      {[](auto&, auto& m) { m.operations[0].inputs[0] = {Space::kValue, 3}; }, {"first", "used before it is computed"}},
-      {[](auto&, auto& m) { m.operations[0].inputs[1] = {Space::kShared, 0}; }, {"first", "panels"}},
+      {[](auto&, auto& m) {
+         m.values[2].shape = {"rows", 21};
+       },
+       {"first", "[rows, 21]", "[rows, 20]"}},
+      {[](auto&, auto& m) {
+         m.operations[0].inputs[1] = {Space::kConstant, 7};
+       },
+       {"first", "outside its table"}},
+      {[](auto&, auto& m) {
+         m.operations[0].inputs[0] = {Space::kValue, 70};
+       },
+       {"first", "outside its table"}},
+      {[](auto&, auto& m) {
+         m.operations[0].inputs[0] = {Space::kShared, 70};
+       },
+       {"first", "outside its table"}},
+      {[](auto&, auto& m) {
+         m.operations[0].inputs[0] = {Space::kValue, 3};
+       },
+       {"first", "used before it is computed"}},
+      {[](auto&, auto& m) {
+         m.operations[0].inputs[1] = {Space::kShared, 0};
+       },
+       {"first", "panels"}},
       {[](auto&, auto& m) { m.operations[1].outputs[0].index = 2; }, {"second", "computed twice"}},
-      {[](auto&, auto& m) { m.operations[1].outputs[0] = {Space::kShared, 0}; }, {"second", "not a value"}},
-      {[](auto&, auto& m) { m.operations[1].outputs[0] = {Space::kValue, 99}; }, {"second", "outside its table"}},
+      {[](auto&, auto& m) {
+         m.operations[1].outputs[0] = {Space::kShared, 0};
+       },
+       {"second", "not a value"}},
+      {[](auto&, auto& m) {
+         m.operations[1].outputs[0] = {Space::kValue, 99};
+       },
+       {"second", "outside its table"}},
       {[](auto&, auto& m) { m.operations[1].outputs.clear(); }, {"second", "0 outputs, expected 1"}},
-      {[](auto&, auto& m) { m.operations[2].inputs[1] = {Space::kConstant, 1}; }, {"store"}},
-      {[](auto&, auto& m) { m.operations[2].inputs[1] = {Space::kValue, 3}; }, {"store", "must be a shared buffer"}},
+      {[](auto&, auto& m) {
+         m.operations[2].inputs[1] = {Space::kConstant, 1};
+       },
+       {"store"}},
+      {[](auto&, auto& m) {
+         m.operations[2].inputs[1] = {Space::kValue, 3};
+       },
+       {"store", "must be a shared buffer"}},
       {[](auto&, auto& m) { m.operations[0].kind = "conv"; }, {"unknown operator kind \"conv\""}},
       {[](auto&, auto& m) { m.operations[0].attributes["x"] = 1.0; }, {"unknown attribute x"}},
-      {[](auto&, auto& m) { m.operations.pop_back(), m.operations.pop_back(); }, {"method run", "\"second\"", "used before it is computed"}},
-      {[](auto&, auto& m) { m.values.push_back({"more", DType::kF32, {1}}); }, {"\"more\" is never computed"}},
+      {[](auto&, auto& m) { m.operations.pop_back(), m.operations.pop_back(); },
+       {"method run", "\"second\"", "used before it is computed"}},
+      {[](auto&, auto& m) {
+         m.values.push_back({"more", DType::kF32, {1}});
+       },
+       {"\"more\" is never computed"}},
       {[](auto&, auto& m) { m.values.resize(1); }, {"inputs are not among its values"}},
       {[](auto&, auto& m) { m.outputs[0].value = {}; }, {"output \"z\" names no tensor"}},
-      {[](auto&, auto& m) { m.outputs[0].value = {Space::kConstant, 0}; }, {"output \"z\"", "panels"}},
-      {[](auto&, auto& m) { m.inputs[0].dtype = m.values[0].dtype = DType::kF32, m.inputs[0].distinct = true; }, {"\"ids\"", "i32"}},
+      {[](auto&, auto& m) {
+         m.outputs[0].value = {Space::kConstant, 0};
+       },
+       {"output \"z\"", "panels"}},
+      {[](auto&, auto& m) {
+         m.inputs[0].dtype = m.values[0].dtype = DType::kF32, m.inputs[0].distinct = true;
+       },
+       {"\"ids\"", "i32"}},
       {[](auto&, auto& m) { m.inputs[0].sums_to = "nobody"; }, {"\"ids\"", "nobody"}},
       {[](auto&, auto& m) { m.inputs[0].max_value = "nobody"; }, {"\"ids\"", "nobody"}},
       {[](auto&, auto& m) { m.inputs[0].min_value = ceil_div(1, 0); }, {"\"ids\"", "ceil_div"}},
       {[](auto&, auto& m) { m.inputs[0].distinct = true; }, {"\"ids\"", "distinct"}},
-      {[](auto& d, auto& m) { d.symbols.push_back({"free", Symbol::Kind::kDynamic, 1, 2, 1, ""}), m.values[2].shape = {"free", 20}; }, {"first"}},
+      {[](auto& d, auto& m) {
+         d.symbols.push_back({"free", Symbol::Kind::kDynamic, 1, 2, 1, ""}), m.values[2].shape = {"free", 20};
+       },
+       {"first"}},
   };
   for (size_t i = 0; i < std::size(cases); ++i) {
     SCOPED_TRACE(i);
@@ -194,7 +251,8 @@ TEST(CheckProgram, ADynamicSizeMustComeFromAnInputOfTheMethod) {
   exporter.dynamic("tokens", 1, 4);
   exporter.dynamic("rows", 1, 4);
   auto& m = exporter.method("run");
-  m.call_all("ragged_index", "index", {m.input("lengths", DType::kI32, {"rows"})}, {{"tokens", std::string("tokens")}});
+  m.call_all("ragged_index", "index", {m.input("lengths", DType::kI32, {"rows"})},
+             {{"tokens", std::string("tokens")}});
   expect_error(exporter.finish(), ErrorCode::kBadInput, {"method run", "size tokens", "no input gives"});
 }
 

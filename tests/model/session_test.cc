@@ -1,5 +1,5 @@
-// Sessions: inputs that do not fit are errors that say which, where, what and what was expected, and change nothing;
-// so do limits and threads out of range; what the workspace held before never shows.
+// Sessions: inputs that do not fit are errors that say which, where, what and what was expected, and change
+// nothing; so do limits and threads out of range; what the workspace held before never shows.
 #include "model/session.h"
 
 #include <gtest/gtest.h>
@@ -41,9 +41,11 @@ std::shared_ptr<const Program> Sessions::program_;
 
 // The inputs of reset_encode_prefill: two rows, right as they stand.
 struct Prefill {
-  Ints source = {1, 2, 0, 3, 0}, lengths = {3, 2}, slots = {1, 3}, prompt = {11, 11, 4}, prompts = {1, 2}, limits = {5, 4};
+  Ints source = {1, 2, 0, 3, 0}, lengths = {3, 2}, slots = {1, 3}, prompt = {11, 11, 4}, prompts = {1, 2},
+       limits = {5, 4};
   std::vector<TensorView> views() {
-    return {view_of(source), view_of(lengths), view_of(slots), view_of(prompt), view_of(prompts), view_of(limits)};
+    return {view_of(source), view_of(lengths), view_of(slots),
+            view_of(prompt), view_of(prompts), view_of(limits)};
   }
 };
 
@@ -65,34 +67,62 @@ TEST_F(Sessions, RefuseInputsThatDoNotFitAndChangeNothing) {
   const auto before = shared_bytes(*session);
   ASSERT_GT(before.size(), 1000u);
   const BadCall cases[] = {
-      {[](auto&, auto& v) { v.pop_back(); }, false, {"5 inputs, expected 6", "source_tokens, source_lengths, slots"}},
+      {[](auto&, auto& v) { v.pop_back(); },
+       false,
+       {"5 inputs, expected 6", "source_tokens, source_lengths, slots"}},
       {[](auto&, auto& v) { v.push_back(v[0]); }, false, {"7 inputs, expected 6"}},
       {[](auto&, auto& v) { v.clear(); }, false, {"0 inputs, expected 6"}},
       {[](auto&, auto& v) { v[0].dtype = DType::kF32; }, false, {"input source_tokens is f32, expected i32"}},
       {[](auto&, auto& v) { v[2].dtype = DType::kI64; }, false, {"input slots is i64, expected i32"}},
-      {[](auto&, auto& v) { v[0].rank = 2, v[0].dims[1] = 1; }, false, {"input source_tokens has shape [5, 1], expected [source_batch]"}},
-      {[](auto&, auto& v) { v[3].rank = 0; }, false, {"input prompt_tokens has shape [], expected [prompt_batch]"}},
-      {[](auto&, auto& v) { v[0].dims[0] = 0; }, false, {"input source_tokens", "source_batch is 0, expected 1 to 6"}},
+      {[](auto&, auto& v) { v[0].rank = 2, v[0].dims[1] = 1; },
+       false,
+       {"input source_tokens has shape [5, 1], expected [source_batch]"}},
+      {[](auto&, auto& v) { v[3].rank = 0; },
+       false,
+       {"input prompt_tokens has shape [], expected [prompt_batch]"}},
+      {[](auto&, auto& v) { v[0].dims[0] = 0; },
+       false,
+       {"input source_tokens", "source_batch is 0, expected 1 to 6"}},
       {[](auto&, auto& v) { v[0].dims[0] = -1; }, false, {"source_batch is -1, expected 1 to 6"}},
-      {[](auto&, auto& v) { v[0].dims[0] = INT64_MAX; }, false, {"source_batch is 9223372036854775807, expected 1 to 6"}},
+      {[](auto&, auto& v) { v[0].dims[0] = INT64_MAX; },
+       false,
+       {"source_batch is 9223372036854775807, expected 1 to 6"}},
       {[](auto& p, auto&) { p.source.resize(7); }, true, {"source_batch is 7, expected 1 to 6"}},
-      {[](auto& p, auto&) { p.lengths = {1, 1, 1, 1, 1}; }, true, {"input source_lengths", "rows is 5, expected 1 to 4"}},
-      {[](auto& p, auto&) { p.slots = {1, 2, 3}; }, true, {"input slots has shape [3]: rows is 2 here"}},
+      {[](auto& p, auto&) {
+         p.lengths = {1, 1, 1, 1, 1};
+       },
+       true,
+       {"input source_lengths", "rows is 5, expected 1 to 4"}},
+      {[](auto& p, auto&) {
+         p.slots = {1, 2, 3};
+       },
+       true,
+       {"input slots has shape [3]: rows is 2 here"}},
       {[](auto& p, auto&) { p.limits = {1}; }, true, {"input target_limits has shape [1]: rows is 2 here"}},
       {[](auto& p, auto&) { p.source[3] = 12; }, true, {"input source_tokens[3] is 12, expected 0 to 11"}},
       {[](auto& p, auto&) { p.source[0] = -1; }, true, {"input source_tokens[0] is -1, expected 0 to 11"}},
       {[](auto& p, auto&) { p.source[4] = INT32_MIN; }, true, {"input source_tokens[4] is -2147483648"}},
       {[](auto& p, auto&) { p.lengths[1] = 0; }, true, {"input source_lengths[1] is 0, expected 1 to 5"}},
       {[](auto& p, auto&) { p.lengths[0] = 6; }, true, {"input source_lengths[0] is 6, expected 1 to 5"}},
-      {[](auto& p, auto&) { p.lengths[0] = 2; }, true, {"input source_lengths adds up to 4, expected source_batch = 5"}},
-      {[](auto& p, auto&) { p.prompts[0] = 2; }, true, {"input prompt_lengths adds up to 4, expected prompt_batch = 3"}},
+      {[](auto& p, auto&) { p.lengths[0] = 2; },
+       true,
+       {"input source_lengths adds up to 4, expected source_batch = 5"}},
+      {[](auto& p, auto&) { p.prompts[0] = 2; },
+       true,
+       {"input prompt_lengths adds up to 4, expected prompt_batch = 3"}},
       {[](auto& p, auto&) { p.slots[1] = 4; }, true, {"input slots[1] is 4, expected 0 to 3"}},
       {[](auto& p, auto&) { p.slots[0] = -1; }, true, {"input slots[0] is -1, expected 0 to 3"}},
-      {[](auto& p, auto&) { p.slots = {3, 3}; }, true, {"input slots[1] is 3, which stands there twice"}},
+      {[](auto& p, auto&) {
+         p.slots = {3, 3};
+       },
+       true,
+       {"input slots[1] is 3, which stands there twice"}},
       {[](auto& p, auto&) { p.prompt[2] = 12; }, true, {"input prompt_tokens[2] is 12, expected 0 to 11"}},
       {[](auto& p, auto&) { p.limits[1] = 0; }, true, {"input target_limits[1] is 0, expected 1 to 5"}},
       {[](auto& p, auto&) { p.limits[1] = 6; }, true, {"input target_limits[1] is 6, expected 1 to 5"}},
-      {[](auto& p, auto&) { p.limits[1] = 1; }, true, {"row 1 has 2 prompt tokens and a limit of 1", "prompt <= limit"}},
+      {[](auto& p, auto&) { p.limits[1] = 1; },
+       true,
+       {"row 1 has 2 prompt tokens and a limit of 1", "prompt <= limit"}},
   };
   for (const BadCall& bad : cases) {
     SCOPED_TRACE(bad.parts[0]);
@@ -108,7 +138,8 @@ TEST_F(Sessions, RefuseInputsThatDoNotFitAndChangeNothing) {
   }
   Ints slots = {1, 0};
   TensorView view = view_of(slots);
-  expect_error(session->execute(decode, {&view, 1}), ErrorCode::kUsage, {"method decode", "slot 0 is not decoding"});
+  expect_error(session->execute(decode, {&view, 1}), ErrorCode::kUsage,
+               {"method decode", "slot 0 is not decoding"});
   EXPECT_EQ(before, shared_bytes(*session));
   expect_error(session->execute(-1, {}), ErrorCode::kUsage, {"no method -1"});
   expect_error(session->execute(4, {}), ErrorCode::kUsage, {"no method 4", "has 4"});
@@ -127,7 +158,8 @@ TEST_F(Sessions, RefuseACallThatTheCacheHasNoRoomForAndChangeNothing) {
   const auto before = shared_bytes(*session);
   Prefill other;
   other.slots = {0, 2};
-  expect_error(session->execute(prefill, other.views()), ErrorCode::kExhausted, {"reset_encode_prefill", "4 cache blocks", "of 5 are free"});
+  expect_error(session->execute(prefill, other.views()), ErrorCode::kExhausted,
+               {"reset_encode_prefill", "4 cache blocks", "of 5 are free"});
   EXPECT_EQ(before, shared_bytes(*session));
 }
 
@@ -139,18 +171,25 @@ TEST_F(Sessions, RefuseThreadsAndLimitsOutOfRange) {
     return Session::create(program_, options);
   };
   for (int threads : {0, -1, 257, INT32_MAX})
-    expect_error(create({}, threads), ErrorCode::kUsage, {fmt::format("threads is {}, expected 1 to 256", threads)});
-  expect_error(create({{"slots", 0}}, 1), ErrorCode::kUsage, {"slots is 0, expected 1 to 4096", "sentences decoded at once"});
+    expect_error(create({}, threads), ErrorCode::kUsage,
+                 {fmt::format("threads is {}, expected 1 to 256", threads)});
+  expect_error(create({{"slots", 0}}, 1), ErrorCode::kUsage,
+               {"slots is 0, expected 1 to 4096", "sentences decoded at once"});
   expect_error(create({{"slots", 4097}}, 1), ErrorCode::kUsage, {"slots is 4097"});
-  expect_error(create({{"max_source_tokens", 6}}, 1), ErrorCode::kUsage, {"max_source_tokens is 6, expected 1 to 5"});
-  expect_error(create({{"slots", 8}, {"batch_tokens", 7}}, 1), ErrorCode::kUsage, {"batch_tokens is 7, expected 8 to"});
+  expect_error(create({{"max_source_tokens", 6}}, 1), ErrorCode::kUsage,
+               {"max_source_tokens is 6, expected 1 to 5"});
+  expect_error(create({{"slots", 8}, {"batch_tokens", 7}}, 1), ErrorCode::kUsage,
+               {"batch_tokens is 7, expected 8 to"});
   expect_error(create({{"cache_blocks", 1}}, 1), ErrorCode::kUsage, {"cache_blocks is 1, expected 2 to"});
-  expect_error(create({{"slotz", 1}}, 1), ErrorCode::kUsage, {"unknown limit slotz", "slots, max_source_tokens, max_target_tokens, batch_tokens, cache_blocks"});
+  expect_error(
+      create({{"slotz", 1}}, 1), ErrorCode::kUsage,
+      {"unknown limit slotz", "slots, max_source_tokens, max_target_tokens, batch_tokens, cache_blocks"});
   EXPECT_TRUE(create({}, 16));
 }
 
 TEST_F(Sessions, AreSizedByTheirLimits) {
-  auto small = open_session(program_, {{"slots", 1}, {"max_source_tokens", 2}}), large = open_session(program_, {{"slots", 64}});
+  auto small = open_session(program_, {{"slots", 1}, {"max_source_tokens", 2}}),
+       large = open_session(program_, {{"slots", 64}});
   ASSERT_TRUE(small && large);
   EXPECT_EQ(small->symbol("slots"), 1);
   EXPECT_EQ(small->symbol("source_blocks"), 1);
@@ -165,7 +204,8 @@ std::vector<std::byte> outputs_of_calls(Session& session, bool poison) {
     if (poison) session.poison_workspace();
     auto outputs = session.execute(session.find_method(method), inputs);
     ASSERT_TRUE(outputs) << outputs.error().message;
-    for (const TensorView& output : *outputs) bytes.insert(bytes.end(), output.data, output.data + output.bytes());
+    for (const TensorView& output : *outputs)
+      bytes.insert(bytes.end(), output.data, output.data + output.bytes());
   };
   for (int round = 0; round < 30; ++round) {
     Prefill p{{}, {}, {}, {}, {}, {}};
@@ -191,7 +231,8 @@ std::vector<std::byte> outputs_of_calls(Session& session, bool poison) {
 
 TEST_F(Sessions, DoNotReadWhatNobodyWroteInTheWorkspace) {
   for (int threads : {1, 2}) {
-    auto plain = open_session(program_, {{"slots", 4}}, threads), poisoned = open_session(program_, {{"slots", 4}}, threads);
+    auto plain = open_session(program_, {{"slots", 4}}, threads),
+         poisoned = open_session(program_, {{"slots", 4}}, threads);
     ASSERT_TRUE(plain && poisoned);
     auto expected = outputs_of_calls(*plain, false);
     EXPECT_GT(expected.size(), 1000u);
@@ -212,7 +253,8 @@ TEST_F(Sessions, GiveTheSameTokensOnTheReferencePath) {
   ASSERT_TRUE(fast && slow);
   slow->use_reference(nullptr);
   Prefill p, q;
-  auto a = fast->execute(fast->find_method("reset_encode_prefill"), p.views()), b = slow->execute(slow->find_method("reset_encode_prefill"), q.views());
+  auto a = fast->execute(fast->find_method("reset_encode_prefill"), p.views()),
+       b = slow->execute(slow->find_method("reset_encode_prefill"), q.views());
   ASSERT_TRUE(a && b);
   for (int row = 0; row < 2; ++row) {
     EXPECT_EQ((*a)[0].as<int32_t>()[row], (*b)[0].as<int32_t>()[row]);
@@ -228,7 +270,8 @@ TEST_F(Sessions, TellAnObserverOfEveryOperatorInOrder) {
   Prefill p;
   ASSERT_TRUE(session->execute(session->find_method("reset_encode_prefill"), p.views()));
   std::vector<std::string> expected;
-  for (const Operation& operation : program_->definition().find_method("reset_encode_prefill")->operations) expected.push_back(operation.name);
+  for (const Operation& operation : program_->definition().find_method("reset_encode_prefill")->operations)
+    expected.push_back(operation.name);
   EXPECT_EQ(seen, expected);
 }
 
@@ -263,7 +306,8 @@ TEST_F(Sessions, RefuseProgramsWhoseInputsDoNotFitInto64Bits) {
   exporter.limit("huge", 1, int64_t{1} << 54, int64_t{1} << 54);
   exporter.dynamic("n", 1, "huge");
   auto& m = exporter.method("run");
-  for (int i = 0; i < 256; ++i) m.input(fmt::format("x{}", i), DType::kF32, {"n"});  // 256 x 2^56 bytes = 2^64
+  for (int i = 0; i < 256; ++i)
+    m.input(fmt::format("x{}", i), DType::kF32, {"n"});  // 256 x 2^56 bytes = 2^64
   auto program = save_and_open(exporter, directory);
   ASSERT_TRUE(program);
   expect_error(Session::create(program, {}), ErrorCode::kBadInput, {"method run", "overflow"});

@@ -1,5 +1,5 @@
-// The bookkeeping of slots and cache blocks beside a plain model of it (sets of blocks), over random sequences of calls;
-// and state or operands that no correct program has: errors, never a byte outside.
+// The bookkeeping of slots and cache blocks beside a plain model of it (sets of blocks), over random
+// sequences of calls; and state or operands that no correct program has: errors, never a byte outside.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -22,13 +22,32 @@ using Ints = std::vector<int32_t>;
 
 int64_t blocks_of(int64_t tokens) { return (tokens + 15) / 16; }
 
-enum Buffer { kStatus, kPositions, kLimits, kSourceLengths, kTokens, kSelfTable, kCrossTable, kFreeBlocks, kPoolState };
+enum Buffer {
+  kStatus,
+  kPositions,
+  kLimits,
+  kSourceLengths,
+  kTokens,
+  kSelfTable,
+  kCrossTable,
+  kFreeBlocks,
+  kPoolState
+};
 
 // The nine buffers, and calls of the operators on them.
 class State {
  public:
   State(int64_t slots, int64_t self_blocks, int64_t cross_blocks, int64_t blocks)
-      : slots_(slots), dims_{{{slots}, {slots}, {slots}, {slots}, {slots}, {slots, self_blocks}, {slots, cross_blocks}, {blocks}, {2}}} {
+      : slots_(slots),
+        dims_{{{slots},
+               {slots},
+               {slots},
+               {slots},
+               {slots},
+               {slots, self_blocks},
+               {slots, cross_blocks},
+               {blocks},
+               {2}}} {
     for (size_t i = 0; i < 9; ++i) {
       int64_t size = dims_[i][0] * (dims_[i].size() > 1 ? dims_[i][1] : 1);
       memory_[i].assign(static_cast<size_t>(size + 2 * kGuard), kCanary);
@@ -46,7 +65,8 @@ class State {
   bool guards_intact() const {
     for (const Ints& m : memory_)
       for (int64_t i = 0; i < kGuard; ++i)
-        if (m[static_cast<size_t>(i)] != kCanary || m[m.size() - 1 - static_cast<size_t>(i)] != kCanary) return false;
+        if (m[static_cast<size_t>(i)] != kCanary || m[m.size() - 1 - static_cast<size_t>(i)] != kCanary)
+          return false;
     return true;
   }
 
@@ -58,12 +78,16 @@ class State {
     if (!op) return tl::make_unexpected(op.error());
     std::vector<TensorView> inputs;
     auto view = [](Ints& values) {
-      return TensorView{reinterpret_cast<std::byte*>(values.data()), DType::kI32, 1, {static_cast<int64_t>(values.size())}};
+      return TensorView{
+          reinterpret_cast<std::byte*>(values.data()), DType::kI32, 1, {static_cast<int64_t>(values.size())}};
     };
     for (Ints& values : own) inputs.push_back(view(values));
     inputs.resize(std::max(own_count, own.size()));  // optional ones left out
     for (size_t i = 0; i < 9; ++i) {
-      TensorView v{reinterpret_cast<std::byte*>(at(static_cast<Buffer>(i))), DType::kI32, static_cast<int>(dims_[i].size()), {}};
+      TensorView v{reinterpret_cast<std::byte*>(at(static_cast<Buffer>(i))),
+                   DType::kI32,
+                   static_cast<int>(dims_[i].size()),
+                   {}};
       std::copy(dims_[i].begin(), dims_[i].end(), v.dims);
       inputs.push_back(v);
     }
@@ -93,21 +117,26 @@ class Model {
     for (int32_t b = 0; b < state.blocks(); ++b) free.insert(b);
   }
   void release(int64_t slot) {
-    free.insert(slots[static_cast<size_t>(slot)].blocks.begin(), slots[static_cast<size_t>(slot)].blocks.end());
+    free.insert(slots[static_cast<size_t>(slot)].blocks.begin(),
+                slots[static_cast<size_t>(slot)].blocks.end());
     slots[static_cast<size_t>(slot)] = {};
   }
   // Takes the blocks that the state's tables show; every one of them must have been free.
   void take(State& state, int64_t slot, int64_t self_tokens) {
     Slot& s = slots[static_cast<size_t>(slot)];
     std::set<int32_t> now;
-    for (int64_t b = 0; b < blocks_of(self_tokens); ++b) now.insert(state.at(kSelfTable)[slot * state.self_capacity() / 16 + b]);
-    for (int64_t b = 0; b < blocks_of(s.source); ++b) now.insert(state.at(kCrossTable)[slot * state.cross_capacity() / 16 + b]);
-    ASSERT_EQ(static_cast<int64_t>(now.size()), blocks_of(self_tokens) + blocks_of(s.source)) << "slot " << slot << " holds a block twice";
+    for (int64_t b = 0; b < blocks_of(self_tokens); ++b)
+      now.insert(state.at(kSelfTable)[slot * state.self_capacity() / 16 + b]);
+    for (int64_t b = 0; b < blocks_of(s.source); ++b)
+      now.insert(state.at(kCrossTable)[slot * state.cross_capacity() / 16 + b]);
+    ASSERT_EQ(static_cast<int64_t>(now.size()), blocks_of(self_tokens) + blocks_of(s.source))
+        << "slot " << slot << " holds a block twice";
     for (int32_t block : now) {
       if (s.blocks.count(block)) continue;
       ASSERT_EQ(free.erase(block), 1u) << "block " << block << " was not free";
     }
-    for (int32_t block : s.blocks) ASSERT_TRUE(now.count(block)) << "slot " << slot << " lost block " << block;
+    for (int32_t block : s.blocks)
+      ASSERT_TRUE(now.count(block)) << "slot " << slot << " lost block " << block;
     s.blocks = now;
   }
   void expect_matches(State& state) const {
@@ -132,14 +161,20 @@ class Model {
 
 class RandomCalls {
  public:
-  RandomCalls(uint32_t seed, int64_t slots, int64_t blocks) : random_(seed), state_(slots, 3, 2, blocks), model_(state_) {}
+  RandomCalls(uint32_t seed, int64_t slots, int64_t blocks)
+      : random_(seed), state_(slots, 3, 2, blocks), model_(state_) {}
 
   void step() {
     switch (random_() % 8) {
-      case 0: case 1: return prefill();
-      case 2: return release();
-      case 3: return mistake();
-      default: return decode();
+      case 0:
+      case 1:
+        return prefill();
+      case 2:
+        return release();
+      case 3:
+        return mistake();
+      default:
+        return decode();
     }
   }
   int failures() const { return failures_; }
@@ -153,12 +188,14 @@ class RandomCalls {
   Ints some_slots(bool started_only) {
     Ints slots;
     for (int64_t i = 0; i < state_.slots(); ++i)
-      if (random_() % 2 && (!started_only || model_.slots[static_cast<size_t>(i)].started)) slots.push_back(static_cast<int32_t>(i));
+      if (random_() % 2 && (!started_only || model_.slots[static_cast<size_t>(i)].started))
+        slots.push_back(static_cast<int32_t>(i));
     std::shuffle(slots.begin(), slots.end(), random_);
     return slots;
   }
   // A call that must fail and change nothing.
-  void expect_failure(const std::string& kind, const std::vector<Ints>& own, ErrorCode code, size_t own_count = 0) {
+  void expect_failure(const std::string& kind, const std::vector<Ints>& own, ErrorCode code,
+                      size_t own_count = 0) {
     auto before = state_.bytes();
     Status status = state_.call(kind, own, nullptr, own_count);
     ASSERT_FALSE(status) << kind;
@@ -203,13 +240,15 @@ class RandomCalls {
     }
     Status status = state_.call("extend_slots", {slots});
     ASSERT_TRUE(status) << status.error().message;
-    for (int32_t slot : slots) model_.take(state_, slot, model_.slots[static_cast<size_t>(slot)].position + 1);
+    for (int32_t slot : slots)
+      model_.take(state_, slot, model_.slots[static_cast<size_t>(slot)].position + 1);
     advance(slots, Ints(slots.size(), 1), false);
   }
 
   void advance(const Ints& slots, const Ints& added, bool say_added) {
     Ints ids, forced, finished;
-    for (size_t i = 0; i < slots.size(); ++i) ids.push_back(static_cast<int32_t>(random_() % 20 == 0 ? kEnd : 2 + static_cast<int>(random_() % 50)));
+    for (size_t i = 0; i < slots.size(); ++i)
+      ids.push_back(static_cast<int32_t>(random_() % 20 == 0 ? kEnd : 2 + static_cast<int>(random_() % 50)));
     std::vector<Ints> own = {slots, ids};
     if (say_added) own.push_back(added);
     std::vector<Ints> for_forced = {slots};
@@ -256,7 +295,8 @@ class RandomCalls {
     expect_failure("advance", {outside, ones}, ErrorCode::kUsage, 3);
     expect_failure("advance", {twice, Ints(rows + 1, 5)}, ErrorCode::kUsage, 3);
     expect_failure("forced_tokens", {outside}, ErrorCode::kUsage, 2);
-    expect_failure("open_slots", {twice, Ints(rows + 1, 1), Ints(rows + 1, 1), Ints(rows + 1, 1)}, ErrorCode::kUsage);
+    expect_failure("open_slots", {twice, Ints(rows + 1, 1), Ints(rows + 1, 1), Ints(rows + 1, 1)},
+                   ErrorCode::kUsage);
     for (size_t operand = 0; operand < 4; ++operand) {
       auto own = open;
       auto capacity = static_cast<int32_t>(operand == 1 ? state_.cross_capacity() : state_.self_capacity());
@@ -290,8 +330,10 @@ TEST(SlotState, SaysWhatIsExhaustedAndHowMuchIsFree) {
                {"5 cache blocks of 16 tokens are needed", "3 of 3 are free"});
   ASSERT_TRUE(state.call("open_slots", {{0}, {17}, {5}, {1}}));
   ASSERT_TRUE(state.call("advance", {{0}, {5}, {1}}));
-  expect_error(state.call("open_slots", {{1}, {1}, {5}, {1}}), ErrorCode::kExhausted, {"2 cache blocks", "0 of 3 are free"});
-  ASSERT_TRUE(state.call("open_slots", {{0}, {17}, {5}, {1}})) << "what slot 0 holds counts as free for slot 0";
+  expect_error(state.call("open_slots", {{1}, {1}, {5}, {1}}), ErrorCode::kExhausted,
+               {"2 cache blocks", "0 of 3 are free"});
+  ASSERT_TRUE(state.call("open_slots", {{0}, {17}, {5}, {1}}))
+      << "what slot 0 holds counts as free for slot 0";
 }
 
 TEST(SlotState, EndsASlotAtItsLimit) {
@@ -309,34 +351,49 @@ TEST(SlotState, EndsASlotAtItsLimit) {
   expect_error(state.call("extend_slots", {{0}}), ErrorCode::kUsage, {"slot 0 is not decoding"});
 }
 
-// A program may fill or overwrite its state with anything, and pass any numbers: calls then fail or give nonsense, but
-// touch nothing outside the buffers.
+// A program may fill or overwrite its state with anything, and pass any numbers: calls then fail or give
+// nonsense, but touch nothing outside the buffers.
 TEST(SlotState, StaysWithinItsBuffersWhateverTheyHold) {
   std::mt19937 random(4);
   int refused = 0, done = 0;
-  static constexpr int32_t kNumbers[] = {0, 1, 2, 3, 15, 16, 17, 47, 48, 49, 100, -1, -16, INT32_MAX, INT32_MIN, INT32_MAX - 5};
+  static constexpr int32_t kNumbers[] = {0,  1,  2,   3,  15,  16,        17,        47,
+                                         48, 49, 100, -1, -16, INT32_MAX, INT32_MIN, INT32_MAX - 5};
   for (int round = 0; round < 20000; ++round) {
     State state(4, 3, 2, 7);
     ASSERT_TRUE(state.call("open_slots", {{0, 2}, {20, 5}, {20, 30}, {1, 17}}));
     for (int i = 0; i < 1 + round % 3; ++i) {
       auto buffer = static_cast<Buffer>(random() % 9);
-      state.at(buffer)[random() % static_cast<size_t>(state.size(buffer))] = kNumbers[random() % std::size(kNumbers)];
+      state.at(buffer)[random() % static_cast<size_t>(state.size(buffer))] =
+          kNumbers[random() % std::size(kNumbers)];
     }
     auto any = [&](size_t count, bool slots) {
       Ints values(count);
-      for (int32_t& v : values) v = slots ? static_cast<int32_t>(random() % 4) : kNumbers[random() % std::size(kNumbers)];
+      for (int32_t& v : values)
+        v = slots ? static_cast<int32_t>(random() % 4) : kNumbers[random() % std::size(kNumbers)];
       return values;
     };
     for (int i = 0; i < 12; ++i) {
       size_t rows = 1 + random() % 3;
       Status status;
       switch (random() % 6) {
-        case 0: status = state.call("open_slots", {any(rows, true), any(rows, false), any(rows, false), any(rows, false)}); break;
-        case 1: status = state.call("extend_slots", {any(rows, true)}); break;
-        case 2: status = state.call("release_slots", {any(rows, true)}); break;
-        case 3: status = state.call("forced_tokens", {any(rows, true), any(rows, false)}); break;
-        case 4: status = state.call("advance", {any(rows, true), any(rows, false), any(rows, false)}); break;
-        default: status = state.call("advance", {any(rows, true), any(rows, false)}, nullptr, 3);
+        case 0:
+          status = state.call("open_slots",
+                              {any(rows, true), any(rows, false), any(rows, false), any(rows, false)});
+          break;
+        case 1:
+          status = state.call("extend_slots", {any(rows, true)});
+          break;
+        case 2:
+          status = state.call("release_slots", {any(rows, true)});
+          break;
+        case 3:
+          status = state.call("forced_tokens", {any(rows, true), any(rows, false)});
+          break;
+        case 4:
+          status = state.call("advance", {any(rows, true), any(rows, false), any(rows, false)});
+          break;
+        default:
+          status = state.call("advance", {any(rows, true), any(rows, false)}, nullptr, 3);
       }
       ++(status ? done : refused);
       ASSERT_TRUE(state.guards_intact()) << "round " << round;

@@ -30,7 +30,8 @@ void build_small_marian(MultiEntryPointExporter& exporter) {
   for (auto& [name, tensor] : checkpoint.tensors) {
     auto* values = reinterpret_cast<float*>(tensor.data.data());
     for (size_t i = 0; i < tensor.data.size() / sizeof(float); ++i)
-      values[i] = static_cast<float>(static_cast<int>((i * 2654435761u + name.size() * 40503u) % 2001) - 1000) / 1000;
+      values[i] =
+          static_cast<float>(static_cast<int>((i * 2654435761u + name.size() * 40503u) % 2001) - 1000) / 1000;
   }
   checkpoint.write(directory);
   auto imported = import_huggingface_marian(directory.path());
@@ -39,8 +40,8 @@ void build_small_marian(MultiEntryPointExporter& exporter) {
   ASSERT_TRUE(built) << built.error().message;
 }
 
-std::shared_ptr<const Program> save_and_open(MultiEntryPointExporter& exporter, const TemporaryDirectory& directory,
-                                             const std::string& name) {
+std::shared_ptr<const Program> save_and_open(MultiEntryPointExporter& exporter,
+                                             const TemporaryDirectory& directory, const std::string& name) {
   std::string path = directory.path() + "/" + name + ".duet";
   Status saved = exporter.save(path);
   EXPECT_TRUE(saved) << (saved ? "" : saved.error().message);

@@ -1,5 +1,5 @@
-// Threads: every worker runs every task once, barriers hold, teams come and go; a session gives the same bits on any
-// number of them. Also run under -fsanitize=thread (label `threads`).
+// Threads: every worker runs every task once, barriers hold, teams come and go; a session gives the same bits
+// on any number of them. Also run under -fsanitize=thread (label `threads`).
 #include "model/thread_team.h"
 
 #include <gtest/gtest.h>
@@ -37,7 +37,8 @@ TEST(ThreadTeam, RunsEveryTaskOnceOnEveryWorker) {
           },
           &counts);
       // run() returns when all are done, not before.
-      for (int w = 0; w < workers; ++w) ASSERT_EQ(counts.per_worker[static_cast<size_t>(w)], i + 1) << workers << " workers";
+      for (int w = 0; w < workers; ++w)
+        ASSERT_EQ(counts.per_worker[static_cast<size_t>(w)], i + 1) << workers << " workers";
     }
     EXPECT_EQ(counts.wrong_counts, 0);
     for (size_t w = static_cast<size_t>(workers); w < 8; ++w) EXPECT_EQ(counts.per_worker[w], 0);
@@ -110,9 +111,10 @@ std::vector<std::byte> everything(Session& session) {
     ASSERT_TRUE(outputs) << outputs.error().message;
     for (const TensorView& output : *outputs) keep(output);
   };
-  std::vector<int32_t> source = {1, 2, 3, 4, 0, 5, 0, 6, 7, 0}, lengths = {5, 2, 3}, slots = {2, 0, 3}, prompt = {11, 11, 1, 2, 11},
-                       prompts = {1, 3, 1}, limits = {5, 5, 4};
-  call("reset_encode_prefill", {view_of(source), view_of(lengths), view_of(slots), view_of(prompt), view_of(prompts), view_of(limits)});
+  std::vector<int32_t> source = {1, 2, 3, 4, 0, 5, 0, 6, 7, 0}, lengths = {5, 2, 3}, slots = {2, 0, 3},
+                       prompt = {11, 11, 1, 2, 11}, prompts = {1, 3, 1}, limits = {5, 5, 4};
+  call("reset_encode_prefill", {view_of(source), view_of(lengths), view_of(slots), view_of(prompt),
+                                view_of(prompts), view_of(limits)});
   for (int i = 0; i < 3; ++i) {
     std::vector<int32_t> going;
     for (int32_t slot : slots)

@@ -1,5 +1,6 @@
-// What is allocated: nothing while decoding; and loading gives a clean error whichever of its allocations fails.
-// The whole process counts: this file replaces malloc (not under sanitizers, which do so themselves) and operator new.
+// What is allocated: nothing while decoding; and loading gives a clean error whichever of its allocations
+// fails. The whole process counts: this file replaces malloc (not under sanitizers, which do so themselves)
+// and operator new.
 #include <dirent.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -16,8 +17,8 @@
 
 namespace {
 
-std::atomic<int64_t> g_allocations{0};  // of the process, every kind
-std::atomic<int64_t> g_live{0};         // by operator new, not yet deleted
+std::atomic<int64_t> g_allocations{0};     // of the process, every kind
+std::atomic<int64_t> g_live{0};            // by operator new, not yet deleted
 thread_local int64_t t_until_failure = 0;  // operator new fails when this goes from 1 to 0; 0: never
 
 void* allocate(size_t bytes, size_t alignment) {
@@ -40,7 +41,9 @@ void release(void* memory) {
 
 // The forms that are not here end in these.
 void* operator new(size_t bytes) { return allocate(bytes, 0); }
-void* operator new(size_t bytes, std::align_val_t alignment) { return allocate(bytes, static_cast<size_t>(alignment)); }
+void* operator new(size_t bytes, std::align_val_t alignment) {
+  return allocate(bytes, static_cast<size_t>(alignment));
+}
 // Who asks this way goes on without (std::stable_sort): it takes no part in failing.
 void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
   int64_t until_failure = std::exchange(t_until_failure, 0);
@@ -101,12 +104,14 @@ TEST_P(DecodeAllocationTest, DecodingAllocatesNothing) {
   auto sentences = golden::sentences(GetParam());
   std::vector<int32_t> longest;
   for (size_t i = 0, most = 0; i < sentences.size(); ++i)
-    if (sentences[i].target_ids.size() > most) most = sentences[i].target_ids.size(), longest = sentences[i].source_ids;
+    if (sentences[i].target_ids.size() > most)
+      most = sentences[i].target_ids.size(), longest = sentences[i].source_ids;
   for (int threads : {1, 2}) {
     auto runner = make_runner(GetParam(), {{"slots", 6}}, threads);
     std::vector<EncoderDecoderRunner::Row> rows;
     std::vector<int32_t> running;
-    for (int32_t slot = 0; slot < 6; ++slot) {  // finished after 2, 11, … steps; blocks are crossed at 16 and 32
+    for (int32_t slot = 0; slot < 6;
+         ++slot) {  // finished after 2, 11, … steps; blocks are crossed at 16 and 32
       const auto& source = slot % 2 ? longest : sentences[static_cast<size_t>(slot * 9)].source_ids;
       rows.push_back({slot, source, {}, 2 + 9 * slot});
       running.push_back(slot);
@@ -120,7 +125,8 @@ TEST_P(DecodeAllocationTest, DecodingAllocatesNothing) {
         auto choices = runner.decode(now);
         int64_t after = g_allocations;
         ASSERT_TRUE(choices) << choices.error().message;
-        EXPECT_EQ(after - before, 0) << "step " << steps << ", " << now.size() << " slots, " << threads << " threads";
+        EXPECT_EQ(after - before, 0) << "step " << steps << ", " << now.size() << " slots, " << threads
+                                     << " threads";
         ++steps;
         std::vector<int32_t> left;
         for (size_t i = 0; i < now.size(); ++i)
@@ -179,8 +185,9 @@ size_t mapped_bytes() {
 
 enum Outcome { kClean = 0, kNoAllocation = 10, kProblem = 11, kTerminated = 12 };
 
-// In the destructor of a value, nlohmann::json 3.11 allocates; when that fails, std::terminate ends the process, and
-// nobody outside of that library can prevent it. Such ends are counted apart, and their number is bounded.
+// In the destructor of a value, nlohmann::json 3.11 allocates; when that fails, std::terminate ends the
+// process, and nobody outside of that library can prevent it. Such ends are counted apart, and their number
+// is bounded.
 [[noreturn]] void on_terminate() { ::_exit(kTerminated); }
 
 // Runs `make` with allocation k failing and looks at what comes of it.
@@ -209,9 +216,9 @@ Outcome outcome_of_failure(const Make& make, int64_t k) {
   return !clean ? kProblem : fired ? kClean : kNoAllocation;
 }
 
-// Lets the 1st, 2nd, 3rd, … allocation of `make` fail, until it makes no more; `stride(k)` is the way from k to the next.
-// `make` returns a Result, which is destroyed. Each attempt has a process of its own. `json`: one in ten may end in the
-// JSON library's std::terminate. Returns the number of allocations.
+// Lets the 1st, 2nd, 3rd, … allocation of `make` fail, until it makes no more; `stride(k)` is the way from k
+// to the next. `make` returns a Result, which is destroyed. Each attempt has a process of its own. `json`:
+// one in ten may end in the JSON library's std::terminate. Returns the number of allocations.
 template <class Make, class Stride>
 int64_t fail_at_each_allocation(const Make& make, const Stride& stride, bool json = false) {
   {
@@ -236,7 +243,9 @@ int64_t fail_at_each_allocation(const Make& make, const Stride& stride, bool jso
       ++terminated;
     else if (outcome != kClean) {
       ADD_FAILURE() << "when allocation " << k << " fails"
-                    << (WIFSIGNALED(status) ? ": a crash" : outcome == kTerminated ? ": std::terminate" : "");
+                    << (WIFSIGNALED(status)      ? ": a crash"
+                        : outcome == kTerminated ? ": std::terminate"
+                                                 : "");
       if (++failures_told > 8) return k;
     }
   }
@@ -265,15 +274,18 @@ TEST(FailingAllocationTest, OpeningAndLoadingAToyProgram) {
   std::string path = toy_program();
   model::SessionOptions options;
   options.threads = 2;
-  auto allocations = fail_at_each_allocation([&] { return MultiEntryPointRunner::load(path, options); }, every, true);
+  auto allocations =
+      fail_at_each_allocation([&] { return MultiEntryPointRunner::load(path, options); }, every, true);
   EXPECT_GT(allocations, 100);
 }
 
 TEST(FailingAllocationTest, OpeningATranslationProgram) {
   std::string path = golden::program("small-b")->path();
-  // Tens of thousands: the first ones each, then about every fortieth part of the way, at different remainders.
-  auto allocations = fail_at_each_allocation([&] { return model::Program::open(path); },
-                                             [](int64_t k) { return k < 200 ? 1 : 1 + k / 40 + k % 7; }, true);
+  // Tens of thousands: the first ones each, then about every fortieth part of the way, at different
+  // remainders.
+  auto allocations =
+      fail_at_each_allocation([&] { return model::Program::open(path); },
+                              [](int64_t k) { return k < 200 ? 1 : 1 + k / 40 + k % 7; }, true);
   EXPECT_GT(allocations, 1000);
 }
 
@@ -304,9 +316,10 @@ TEST(FailingAllocationTest, FailedSessionsLeaveNoMappingsBehind) {
   EXPECT_LT(mapped_bytes(), before + arenas) << "mappings are lost";
 }
 
-// Two have no such test, for reasons that are foreign. Making a tokenizer: the protobuf parser inside SentencePiece
-// leaves a model half made when an allocation fails, and its destructor then follows a wild pointer. Converting: where an
-// element of a braced list throws, gcc 12 forgets to destroy some of those before it, and destroys others that are not.
+// Two have no such test, for reasons that are foreign. Making a tokenizer: the protobuf parser inside
+// SentencePiece leaves a model half made when an allocation fails, and its destructor then follows a wild
+// pointer. Converting: where an element of a braced list throws, gcc 12 forgets to destroy some of those
+// before it, and destroys others that are not.
 
 }  // namespace
 }  // namespace duet::runner

@@ -26,7 +26,8 @@ Json json_of(const CommandResult& result) {
 }
 
 std::string shipped_program() {
-  return (std::filesystem::path(duet_path()).parent_path().parent_path() / "share/duet/tatoeba-en-fr.duet").string();
+  return (std::filesystem::path(duet_path()).parent_path().parent_path() / "share/duet/tatoeba-en-fr.duet")
+      .string();
 }
 
 std::vector<std::string> lines_of(const std::string& text) {
@@ -59,7 +60,9 @@ class PlanTest : public testing::TestWithParam<Limits> {
   }
 };
 
-bool live_together(const Json& a, const Json& b) { return a["first"] <= b["last"] && b["first"] <= a["last"]; }
+bool live_together(const Json& a, const Json& b) {
+  return a["first"] <= b["last"] && b["first"] <= a["last"];
+}
 uint64_t begin_of(const Json& buffer) { return buffer["offset"].get<uint64_t>(); }
 uint64_t end_of(const Json& buffer) { return begin_of(buffer) + buffer["bytes"].get<uint64_t>(); }
 
@@ -82,7 +85,8 @@ TEST_P(PlanTest, NoTwoLiveBuffersOfAnArenaOverlapAndAllLieInsideTheirArena) {
       for (size_t k = i + 1; k < buffers.size(); ++k) {
         const Json& b = buffers[k];
         if (a["arena"] != b["arena"] || !live_together(a, b)) continue;
-        EXPECT_TRUE(end_of(a) <= begin_of(b) || end_of(b) <= begin_of(a)) << method["name"] << ": " << a << " and " << b;
+        EXPECT_TRUE(end_of(a) <= begin_of(b) || end_of(b) <= begin_of(a))
+            << method["name"] << ": " << a << " and " << b;
       }
     }
   }
@@ -106,7 +110,8 @@ TEST_P(PlanTest, SharedBuffersHaveOnePlaceInAllMethods) {
 
 TEST_P(PlanTest, TheArenaIsWithinFivePercentOfTheLowerBoundWhichIsTheMostThatIsLiveAtOnce) {
   for (const Json& method : plan()["methods"]) {
-    uint64_t arena = method["arena_bytes"], bound = method["lower_bound_bytes"], naive = method["naive_bytes"];
+    uint64_t arena = method["arena_bytes"], bound = method["lower_bound_bytes"],
+             naive = method["naive_bytes"];
     EXPECT_LE(bound, arena);
     EXPECT_LE(arena, naive);
     EXPECT_LE(static_cast<double>(arena), 1.05 * static_cast<double>(bound)) << method["name"];
@@ -129,11 +134,13 @@ TEST_P(PlanTest, ItsTotalsAreThoseOfASessionUnderTheSameLimits) {
   Json json = plan();
   uint64_t sum = 0, workspace = 0;
   for (const Json& arena : json["arenas"]) sum += arena["bytes"].get<uint64_t>();
-  for (const Json& method : json["methods"]) workspace = std::max(workspace, method["arena_bytes"].get<uint64_t>());
+  for (const Json& method : json["methods"])
+    workspace = std::max(workspace, method["arena_bytes"].get<uint64_t>());
   EXPECT_EQ(json["total_bytes"], sum);
   EXPECT_EQ(json["arenas"][0]["bytes"], workspace);
   for (const auto& [name, value] : GetParam()) EXPECT_EQ(json["limits"][name], value);
-  for (const char* name : {"slots", "max_source_tokens", "max_target_tokens", "batch_tokens", "cache_blocks", "threads"})
+  for (const char* name :
+       {"slots", "max_source_tokens", "max_target_tokens", "batch_tokens", "cache_blocks", "threads"})
     EXPECT_TRUE(json["limits"].contains(name)) << name;
 
   auto command = arguments("translate");
@@ -145,29 +152,34 @@ TEST_P(PlanTest, ItsTotalsAreThoseOfASessionUnderTheSameLimits) {
   EXPECT_EQ(digits, std::to_string(sum)) << session.err;
 }
 
-INSTANTIATE_TEST_SUITE_P(Limits, PlanTest,
-                         testing::Values(Limits{}, Limits{{"slots", 4}, {"max_source_tokens", 21}, {"max_target_tokens", 40}},
-                                         Limits{{"slots", 100}, {"batch_tokens", 3000}, {"threads", 5}}));
+INSTANTIATE_TEST_SUITE_P(
+    Limits, PlanTest,
+    testing::Values(Limits{}, Limits{{"slots", 4}, {"max_source_tokens", 21}, {"max_target_tokens", 40}},
+                    Limits{{"slots", 100}, {"batch_tokens", 3000}, {"threads", 5}}));
 
 TEST(Plan, AsTextItShowsEveryBufferTheBoundAndAPictureAndMapsNoArena) {
   auto result = run_duet({"plan", "--slots", "4", "--max-source-tokens", "21", "--max-target-tokens", "40"});
   EXPECT_EQ(result.exit_code, 0);
   EXPECT_EQ(result.err, "");
-  for (const char* part : {"method decode", "method reset_encode_prefill", "slots 4", "max_source_tokens 21", "threads",
-                           "most live at once (bound)", "1.000 of the bound", "decoder.layers.0.kv_cache", "address steps",
-                           "model.decoder.layers.0.fc1", "total"})
+  for (const char* part :
+       {"method decode", "method reset_encode_prefill", "slots 4", "max_source_tokens 21", "threads",
+        "most live at once (bound)", "1.000 of the bound", "decoder.layers.0.kv_cache", "address steps",
+        "model.decoder.layers.0.fc1", "total"})
     EXPECT_NE(result.out.find(part), std::string::npos) << part;
-  Json json = json_of(run_duet({"plan", "--json", "--slots", "4", "--max-source-tokens", "21", "--max-target-tokens", "40"}));
+  Json json = json_of(
+      run_duet({"plan", "--json", "--slots", "4", "--max-source-tokens", "21", "--max-target-tokens", "40"}));
   // Each buffer has a row, with the letter that stands for it in the picture.
   size_t picture_at = result.out.find("address steps", result.out.find("method decode"));
   std::string picture = result.out.substr(picture_at, result.out.find("\n\n", picture_at) - picture_at);
   for (const Json& method : json["methods"])
     for (const Json& buffer : method["buffers"]) {
       std::string name = buffer["name"];
-      size_t at = result.out.find("  " + name + " ", result.out.find("method " + method["name"].get<std::string>() + ":"));
+      size_t at = result.out.find("  " + name + " ",
+                                  result.out.find("method " + method["name"].get<std::string>() + ":"));
       ASSERT_NE(at, std::string::npos) << name;
       if (method["name"] == "decode" && buffer["arena"] == 0) {
-        EXPECT_NE(picture.find(result.out[at - 1]), std::string::npos) << name << " is " << result.out[at - 1];
+        EXPECT_NE(picture.find(result.out[at - 1]), std::string::npos)
+            << name << " is " << result.out[at - 1];
       }
     }
 }
@@ -207,15 +219,18 @@ TEST(Info, TellsModelSizesMethodsLimitsAndSections) {
 
   auto text = run_duet({"info"});
   EXPECT_EQ(text.exit_code, 0);
-  for (const char* part : {"8,150,488", "CC BY 2.0 FR", "method decode", "max_source_tokens", "tokenizer/source.spm",
-                           "decoder.layers.0.kv_cache", "i32[source_batch]", "0 .. 11223"})
+  for (const char* part :
+       {"8,150,488", "CC BY 2.0 FR", "method decode", "max_source_tokens", "tokenizer/source.spm",
+        "decoder.layers.0.kv_cache", "i32[source_batch]", "0 .. 11223"})
     EXPECT_NE(text.out.find(part), std::string::npos) << part;
 }
 
 TEST(Info, TheProgramMayBeNamedWithOrWithoutM) {
   auto shipped = run_duet({"info", "--json"});
-  EXPECT_EQ(run_duet({"info", "--json", shipped_program()}).out, run_duet({"info", "--json", "-m", shipped_program()}).out);
-  EXPECT_EQ(Json::parse(shipped.out)["weights_bytes"], Json::parse(run_duet({"info", shipped_program(), "--json"}).out)["weights_bytes"]);
+  EXPECT_EQ(run_duet({"info", "--json", shipped_program()}).out,
+            run_duet({"info", "--json", "-m", shipped_program()}).out);
+  EXPECT_EQ(Json::parse(shipped.out)["weights_bytes"],
+            Json::parse(run_duet({"info", shipped_program(), "--json"}).out)["weights_bytes"]);
 }
 
 // --- tokenize
@@ -286,7 +301,9 @@ TEST(Tokenize, EveryLineGivesOneLineWhateverItsBytes) {
   EXPECT_EQ(lines[1], "0");
   EXPECT_EQ(lines[5], "2224 2781 1236 0");
   EXPECT_FALSE(result.out.ends_with("\n")) << "the input had no final line feed";
-  EXPECT_NE(result.err.find("standard input: line 5: 1 invalid UTF-8 sequence replaced by U+FFFD"), std::string::npos) << result.err;
+  EXPECT_NE(result.err.find("standard input: line 5: 1 invalid UTF-8 sequence replaced by U+FFFD"),
+            std::string::npos)
+      << result.err;
   EXPECT_EQ(run_duet({"tokenize", "--ids", "-q"}, {.in = in}).err, "");
 }
 
@@ -314,7 +331,8 @@ TEST(Tokenize, ABadIdIsAnErrorWithLineValueAndRangeAndKeepsTheLinesBefore) {
     auto result = run_duet({"tokenize", "--decode"}, {.in = "1947 6945 7423 19 0\n19 " + word + "\n19\n"});
     EXPECT_EQ(result.exit_code, 3) << word;
     EXPECT_EQ(result.out, "Bonjour le monde.\n");
-    EXPECT_EQ(result.err, "duet: standard input: line 2: token id \"" + word + "\", expected a number from 0 to 11223\n");
+    EXPECT_EQ(result.err,
+              "duet: standard input: line 2: token id \"" + word + "\", expected a number from 0 to 11223\n");
   }
   auto argument = run_duet({"tokenize", "--decode", "19 " + std::string(1000, '9')});
   EXPECT_EQ(argument.exit_code, 3);
@@ -337,8 +355,8 @@ void expect_spread(const Json& spread, double least, double most) {
 
 TEST(BenchCommand, MeasuresEachNumberOfSlotsAndSaysWhatItCounts) {
   std::string in = "Hello World\n\nGood morning.\nWhere is the station?\n";
-  Json json = json_of(run_duet({"bench", "--json", "--seconds", "0", "--repeat", "2", "--slots-list", "1,3", "--threads", "2",
-                                "--max-source-tokens", "64", "-i", "-"},
+  Json json = json_of(run_duet({"bench", "--json", "--seconds", "0", "--repeat", "2", "--slots-list", "1,3",
+                                "--threads", "2", "--max-source-tokens", "64", "-i", "-"},
                                {.in = in}));
   const Json& settings = json["settings"];
   EXPECT_EQ(settings["threads"], 2);
@@ -359,9 +377,11 @@ TEST(BenchCommand, MeasuresEachNumberOfSlotsAndSaysWhatItCounts) {
     EXPECT_GE(t["mean_slots_in_use"], 1.0);
     EXPECT_LE(t["mean_slots_in_use"].get<double>(), t["slots"].get<double>());
     // The rates are of the same seconds, so they stand in the ratio of what they count.
-    EXPECT_NEAR(t["target_tokens_per_second"]["max"].get<double>() / t["sentences_per_second"]["max"].get<double>(),
-                settings["text_target_tokens"].get<double>() / settings["text_sentences"].get<double>(), 1e-6);
-    auto plan = json_of(run_duet({"plan", "--json", "--threads", "2", "--max-source-tokens", "64", "--slots", t["slots"].dump()}));
+    EXPECT_NEAR(
+        t["target_tokens_per_second"]["max"].get<double>() / t["sentences_per_second"]["max"].get<double>(),
+        settings["text_target_tokens"].get<double>() / settings["text_sentences"].get<double>(), 1e-6);
+    auto plan = json_of(run_duet(
+        {"plan", "--json", "--threads", "2", "--max-source-tokens", "64", "--slots", t["slots"].dump()}));
     EXPECT_EQ(t["planned_bytes"], plan["total_bytes"]);
     for (const auto& [name, value] : t["limits"].items()) EXPECT_EQ(value, plan["limits"][name]) << name;
   }
@@ -379,8 +399,8 @@ TEST(BenchCommand, AsTextItsColumnsHaveUnitsAndItsOwnTextServesWithoutAFile) {
   auto result = run_duet({"bench", "--seconds", "0", "--repeat", "1", "--slots", "16"});
   EXPECT_EQ(result.exit_code, 0) << result.err;
   EXPECT_EQ(result.err, "");
-  for (const char* part : {"built in: 40 lines", "target tokens/s", "ms/decode step", "bytes planned", "latency p95", "threads",
-                           "kernels", "counted"})
+  for (const char* part : {"built in: 40 lines", "target tokens/s", "ms/decode step", "bytes planned",
+                           "latency p95", "threads", "kernels", "counted"})
     EXPECT_NE(result.out.find(part), std::string::npos) << part;
 }
 
@@ -426,7 +446,8 @@ class CommandTest : public testing::TestWithParam<std::string> {
  protected:
   static std::vector<std::string> with(std::vector<std::string> more) {
     std::vector<std::string> all = {GetParam()};
-    if (GetParam() == "bench") all.insert(all.end(), {"--seconds", "0", "--repeat", "1", "--slots-list", "2", "-q"});
+    if (GetParam() == "bench")
+      all.insert(all.end(), {"--seconds", "0", "--repeat", "1", "--slots-list", "2", "-q"});
     all.insert(all.end(), more.begin(), more.end());
     return all;
   }
@@ -492,9 +513,12 @@ TEST(Commands, OptionsThatExcludeEachOtherAreUsageErrors) {
   EXPECT_EQ(run_duet({"tokenize", "--ids", "--decode"}).exit_code, 2);
   EXPECT_EQ(run_duet({"tokenize", "--target", "--decode"}).exit_code, 2);
   EXPECT_EQ(run_duet({"bench", "--slots", "3", "--slots-list", "1,2"}).exit_code, 2);
-  for (const char* list : {"1,two", "0", "-1", "1,5000"}) EXPECT_EQ(run_duet({"bench", "--slots-list", list}).exit_code, 2) << list;
-  for (const char* repeat : {"0", "1001", "x"}) EXPECT_EQ(run_duet({"bench", "--repeat", repeat}).exit_code, 2) << repeat;
-  for (const char* seconds : {"-1", "nan", "1e9", "x"}) EXPECT_EQ(run_duet({"bench", "--seconds", seconds}).exit_code, 2) << seconds;
+  for (const char* list : {"1,two", "0", "-1", "1,5000"})
+    EXPECT_EQ(run_duet({"bench", "--slots-list", list}).exit_code, 2) << list;
+  for (const char* repeat : {"0", "1001", "x"})
+    EXPECT_EQ(run_duet({"bench", "--repeat", repeat}).exit_code, 2) << repeat;
+  for (const char* seconds : {"-1", "nan", "1e9", "x"})
+    EXPECT_EQ(run_duet({"bench", "--seconds", seconds}).exit_code, 2) << seconds;
   EXPECT_EQ(run_duet({"plan", "a.duet", "b.duet"}).exit_code, 2);
 }
 

@@ -38,7 +38,8 @@ class Convert : public testing::Test {
     auto result = convert({model_.string(), "-o", program_.string()});
     EXPECT_EQ(result.exit_code, code) << result.err;
     EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
-    for (std::string_view part : parts) EXPECT_NE(result.err.find(part), std::string::npos) << part << " in " << result.err;
+    for (std::string_view part : parts)
+      EXPECT_NE(result.err.find(part), std::string::npos) << part << " in " << result.err;
     EXPECT_FALSE(fs::exists(program_));
     EXPECT_FALSE(fs::exists(program_.string() + ".part"));
   }
@@ -68,7 +69,8 @@ TEST_F(Convert, TakesNameAndLicenceFromTheModelOrItsOptions) {
   ASSERT_TRUE(program);
   EXPECT_EQ((*program)->definition().metadata["name"], "model");
   EXPECT_EQ((*program)->definition().metadata["licence"], "cc-by-4.0");
-  ASSERT_EQ(convert({model_.string(), "-o", program_.string(), "--name", "n", "--licence", "[own]"}).exit_code, 0);
+  ASSERT_EQ(
+      convert({model_.string(), "-o", program_.string(), "--name", "n", "--licence", "[own]"}).exit_code, 0);
   program = model::Program::open(program_.string());
   ASSERT_TRUE(program);
   EXPECT_EQ((*program)->definition().metadata["name"], "n");

@@ -1,4 +1,5 @@
-// What the tests of decoding share: sessions under given limits, sentences decoded alone, and comparison bit for bit.
+// What the tests of decoding share: sessions under given limits, sentences decoded alone, and comparison bit
+// for bit.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -54,8 +55,8 @@ inline bool same_bits(std::span<const float> a, std::span<const float> b) {
 inline testing::AssertionResult same_bits(const Hypothesis& a, const Hypothesis& b) {
   for (size_t i = 0; i < std::max(a.tokens.size(), b.tokens.size()); ++i)
     if (i >= a.tokens.size() || i >= b.tokens.size() || a.tokens[i] != b.tokens[i])
-      return testing::AssertionFailure() << "tokens differ from " << i << " on (" << a.tokens.size() << " and "
-                                         << b.tokens.size() << " tokens)";
+      return testing::AssertionFailure() << "tokens differ from " << i << " on (" << a.tokens.size()
+                                         << " and " << b.tokens.size() << " tokens)";
   if (a.scores.size() != b.scores.size()) return testing::AssertionFailure() << "numbers of scores differ";
   for (size_t i = 0; i < a.scores.size(); ++i)
     if (!same_bits({&a.scores[i], 1}, {&b.scores[i], 1}))
@@ -64,25 +65,29 @@ inline testing::AssertionResult same_bits(const Hypothesis& a, const Hypothesis&
 }
 
 // A source of random tokens with the final </s>; ids that any vocabulary has.
-inline std::vector<int32_t> random_source(const EncoderDecoderRunner& runner, size_t tokens, std::mt19937& random) {
+inline std::vector<int32_t> random_source(const EncoderDecoderRunner& runner, size_t tokens,
+                                          std::mt19937& random) {
   const auto& metadata = runner.program().definition().metadata;
-  auto vocabulary = std::min(metadata["source_vocabulary"].get<uint32_t>(), metadata["target_vocabulary"].get<uint32_t>());
+  auto vocabulary =
+      std::min(metadata["source_vocabulary"].get<uint32_t>(), metadata["target_vocabulary"].get<uint32_t>());
   std::vector<int32_t> source;
   while (source.size() + 1 < tokens) source.push_back(static_cast<int32_t>(3 + random() % (vocabulary - 4)));
   source.push_back(runner.end_token());
   return source;
 }
 
-// Random short sources with prefixes of 31 tokens: one block for the source and two for the target are foreseen for each,
-// and each needs a fourth.
+// Random short sources with prefixes of 31 tokens: one block for the source and two for the target are
+// foreseen for each, and each needs a fourth.
 inline std::vector<Request> requests_longer_than_foreseen(EncoderDecoderRunner& runner) {
   constexpr size_t kRequests = 8;
   std::vector<Request> requests;
   std::mt19937 random(1);
   for (int attempt = 0; attempt < 500 && requests.size() < kRequests; ++attempt) {
-    Request request{requests.size(), random_source(runner, 1 + random() % 4, random), random_source(runner, 32, random), 48};
+    Request request{requests.size(), random_source(runner, 1 + random() % 4, random),
+                    random_source(runner, 32, random), 48};
     request.prefix.pop_back();
-    if (decode_alone(runner, request.source, 48, request.prefix).tokens.size() > 32) requests.push_back(std::move(request));
+    if (decode_alone(runner, request.source, 48, request.prefix).tokens.size() > 32)
+      requests.push_back(std::move(request));
   }
   EXPECT_EQ(requests.size(), kRequests) << "too few random requests go on for long";
   return requests;

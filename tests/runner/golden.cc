@@ -73,8 +73,8 @@ std::vector<Sentence> sentences(const std::string& model) {
   std::ifstream file(data_directory(model) / "greedy.jsonl");
   for (std::string line; std::getline(file, line);) {
     auto json = nlohmann::json::parse(line);
-    all.push_back({json["source"], json["translation"], json["source_ids"], json["target_ids"], json["token_logprobs"],
-                   json["cut_at_limit"], json["min_top2_gap"]});
+    all.push_back({json["source"], json["translation"], json["source_ids"], json["target_ids"],
+                   json["token_logprobs"], json["cut_at_limit"], json["min_top2_gap"]});
   }
   if (all.empty()) give_up("no golden sentences of " + model);
   return all;

@@ -1,5 +1,5 @@
-// The reference's numbers (tests/golden, and ../shared/golden where it stands beside the project), and programs made
-// from the models that they were made with.
+// The reference's numbers (tests/golden, and ../shared/golden where it stands beside the project), and
+// programs made from the models that they were made with.
 #pragma once
 
 #include <cstdint>

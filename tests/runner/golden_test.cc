@@ -1,4 +1,6 @@
 // Duet's numbers beside those of the reference implementation, on every model and every golden sentence.
+#include "tests/runner/golden.h"
+
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -6,13 +8,13 @@
 
 #include "runner/encoder_decoder_runner.h"
 #include "runner/scheduler.h"
-#include "tests/runner/golden.h"
 
 namespace duet::runner {
 namespace {
 
-constexpr double kTolerance = 1e-4;   // of the logits and of every layer's output
-constexpr double kUndecided = 1e-4;   // where the reference's own two best logits are this close, either may win
+constexpr double kTolerance = 1e-4;  // of the logits and of every layer's output
+constexpr double kUndecided =
+    1e-4;  // where the reference's own two best logits are this close, either may win
 
 class GoldenTest : public testing::TestWithParam<std::string> {};
 
@@ -42,27 +44,29 @@ TEST_P(GoldenTest, EveryLayerOfTheReferencePathGivesTheReferencesOutput) {
     std::set<std::string> compared;
     double worst = 0;
     std::string in_encoder_attention;
-    runner->session().use_reference([&](const std::string& name, std::span<const int64_t>, std::span<const float> data) {
-      // The reference's modules that have no operator of their own share the output of their last one.
-      std::vector<std::string> names = {name};
-      if (name.ends_with(".self_attn.out_proj") || name.ends_with(".encoder_attn.out_proj"))
-        names.push_back(name.substr(0, name.size() - 9));
-      if (name.ends_with(".final_layer_norm")) names.push_back(name.substr(0, name.size() - 17));
-      for (const std::string& each : names) {
-        auto expected = layer_case.outputs.find(each);
-        // lm_head and logits come for the last row only here; the next test has them for all.
-        if (expected == layer_case.outputs.end() || each == "logits" || each == "lm_head") continue;
-        double d = difference(data, expected->second.data);
-        EXPECT_LE(d, kTolerance) << each;
-        worst = std::max(worst, d);
-        compared.insert(each);
-      }
-    });
+    runner->session().use_reference(
+        [&](const std::string& name, std::span<const int64_t>, std::span<const float> data) {
+          // The reference's modules that have no operator of their own share the output of their last one.
+          std::vector<std::string> names = {name};
+          if (name.ends_with(".self_attn.out_proj") || name.ends_with(".encoder_attn.out_proj"))
+            names.push_back(name.substr(0, name.size() - 9));
+          if (name.ends_with(".final_layer_norm")) names.push_back(name.substr(0, name.size() - 17));
+          for (const std::string& each : names) {
+            auto expected = layer_case.outputs.find(each);
+            // lm_head and logits come for the last row only here; the next test has them for all.
+            if (expected == layer_case.outputs.end() || each == "logits" || each == "lm_head") continue;
+            double d = difference(data, expected->second.data);
+            EXPECT_LE(d, kTolerance) << each;
+            worst = std::max(worst, d);
+            compared.insert(each);
+          }
+        });
     EncoderDecoderRunner::Row row{0, layer_case.source_ids, std::span(layer_case.decoder_ids).subspan(1), 48};
     auto choices = runner->prefill({&row, 1});
     ASSERT_TRUE(choices) << choices.error().message;
     for (const auto& [name, values] : layer_case.outputs)
-      if (name != "logits" && name != "lm_head" && name != "model.encoder" && name != "model.decoder" && name != "model") {
+      if (name != "logits" && name != "lm_head" && name != "model.encoder" && name != "model.decoder" &&
+          name != "model") {
         EXPECT_TRUE(compared.count(name)) << name << " was not compared";
       }
     RecordProperty("worst", std::to_string(worst));
@@ -78,7 +82,8 @@ TEST_P(GoldenTest, FastLogitsOfTheFirstStepsAreTheReferences) {
     const auto& expected = layer_case.outputs.at("logits");
     auto vocabulary = static_cast<size_t>(expected.dims.back());
     for (size_t step = 1; step <= layer_case.decoder_ids.size(); ++step) {
-      EncoderDecoderRunner::Row row{0, layer_case.source_ids, std::span(layer_case.decoder_ids).subspan(1, step - 1), 48};
+      EncoderDecoderRunner::Row row{0, layer_case.source_ids,
+                                    std::span(layer_case.decoder_ids).subspan(1, step - 1), 48};
       ASSERT_TRUE(runner->prefill({&row, 1}));
       // Outputs stay valid until the next call.
       auto logits = runner->session().outputs(runner->session().find_method("reset_encode_prefill"))[3];

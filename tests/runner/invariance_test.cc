@@ -1,5 +1,5 @@
-// Same text, same answer: tokens and score bits of a sentence do not depend on what is decoded beside it, in which
-// order, in how many slots and threads, in how small a cache, or on which instruction set.
+// Same text, same answer: tokens and score bits of a sentence do not depend on what is decoded beside it, in
+// which order, in how many slots and threads, in how small a cache, or on which instruction set.
 #include "tests/runner/decoding.h"
 
 namespace duet::runner {
@@ -24,7 +24,8 @@ const Sources& sources_of(const std::string& model) {
   if (!sources.ids.empty()) return sources;
   bool large = model == "tatoeba-en-fr";
   auto sentences = golden::sentences(model);
-  for (size_t i = 0; i < sentences.size(); i += large ? 12 : 4 * kSlowdown) sources.ids.push_back(sentences[i].source_ids);
+  for (size_t i = 0; i < sentences.size(); i += large ? 12 : 4 * kSlowdown)
+    sources.ids.push_back(sentences[i].source_ids);
   sources.target_limit = large ? 64 : golden::target_limit(model);
   auto runner = make_runner(model, {{"slots", 1}});
   std::mt19937 random(1);
@@ -51,12 +52,13 @@ Sources longer_than_foreseen(const std::string& model) {
 struct Setting {
   model::Limits limits;
   int threads = 1;
-  uint32_t seed = 0;     // of the order of submission and of the moments; 0: all at once, as they stand
+  uint32_t seed = 0;  // of the order of submission and of the moments; 0: all at once, as they stand
   size_t sentences = SIZE_MAX;
 };
 
 // Runs the sources under `setting` and compares; returns what the scheduler did.
-SchedulerCounts expect_alone_answers(const std::string& model, const Sources& sources, const Setting& setting) {
+SchedulerCounts expect_alone_answers(const std::string& model, const Sources& sources,
+                                     const Setting& setting) {
   auto runner = make_runner(model, setting.limits, setting.threads);
   Scheduler scheduler(runner);
   std::vector<size_t> order;
@@ -75,7 +77,8 @@ SchedulerCounts expect_alone_answers(const std::string& model, const Sources& so
     if (scheduler.idle()) continue;
     auto status = scheduler.step([&](uint64_t id, Hypothesis hypothesis) -> Status {
       ++finished;
-      EXPECT_TRUE(same_bits(hypothesis, sources.alone[id])) << model << " source " << id << " seed " << setting.seed;
+      EXPECT_TRUE(same_bits(hypothesis, sources.alone[id]))
+          << model << " source " << id << " seed " << setting.seed;
       return {};
     });
     if (!status) {
@@ -94,7 +97,7 @@ SchedulerCounts expect_alone_answers(const std::string& model, const Setting& se
 class InvarianceTest : public testing::TestWithParam<std::string> {};
 
 TEST_P(InvarianceTest, SlotsAndThreadsDoNotMatter) {
-  std::vector<std::pair<int64_t, int>> settings = {{1, 1}, {2, 1}, {3, 1}, {7, 1}, {16, 1}, {64, 1},
+  std::vector<std::pair<int64_t, int>> settings = {{1, 1}, {2, 1}, {3, 1},  {7, 1}, {16, 1}, {64, 1},
                                                    {1, 2}, {3, 2}, {64, 2}, {7, 4}, {16, 4}};
   for (auto [slots, threads] : settings) {
     SCOPED_TRACE(testing::Message() << slots << " slots, " << threads << " threads");
@@ -109,22 +112,29 @@ TEST_P(InvarianceTest, OrderAndMomentOfSubmissionDoNotMatter) {
 
 TEST_P(InvarianceTest, BatchTokensDoNotMatter) {
   int64_t least = std::max<int64_t>(sources_of(GetParam()).longest, sources_of(GetParam()).target_limit);
-  auto small = expect_alone_answers(GetParam(), {{{"slots", 32}, {"max_source_tokens", least}, {"max_target_tokens", least},
-                                                  {"batch_tokens", least}}});
+  auto small = expect_alone_answers(
+      GetParam(),
+      {{{"slots", 32}, {"max_source_tokens", least}, {"max_target_tokens", least}, {"batch_tokens", least}}});
   auto large = expect_alone_answers(GetParam(), {{{"slots", 32}, {"batch_tokens", 4096}}, 2});
   EXPECT_GT(small.prefill_calls, large.prefill_calls) << "the small batches were no smaller";
 }
 
 TEST_P(InvarianceTest, RestartsInATinyCacheDoNotMatter) {
   const Sources& sources = sources_of(GetParam());
-  model::Limits tiny = {{"slots", 16}, {"max_source_tokens", sources.longest}, {"max_target_tokens", sources.target_limit},
+  model::Limits tiny = {{"slots", 16},
+                        {"max_source_tokens", sources.longest},
+                        {"max_target_tokens", sources.target_limit},
                         {"cache_blocks", (sources.longest + 15) / 16 + (sources.target_limit + 15) / 16}};
-  for (uint32_t seed = 0; seed < 4; ++seed) expect_alone_answers(GetParam(), sources, {tiny, seed == 3 ? 2 : 1, seed});
+  for (uint32_t seed = 0; seed < 4; ++seed)
+    expect_alone_answers(GetParam(), sources, {tiny, seed == 3 ? 2 : 1, seed});
 
   Sources hard = longer_than_foreseen(GetParam());
   for (int64_t cache_blocks : {4, 7, 10, 13}) {
-    model::Limits limits = {{"slots", 8}, {"max_source_tokens", 4}, {"max_target_tokens", 48},
-                            {"batch_tokens", 400}, {"cache_blocks", cache_blocks}};
+    model::Limits limits = {{"slots", 8},
+                            {"max_source_tokens", 4},
+                            {"max_target_tokens", 48},
+                            {"batch_tokens", 400},
+                            {"cache_blocks", cache_blocks}};
     uint64_t restarts = 0;
     for (uint32_t seed = 0; seed < 3; ++seed)
       restarts += expect_alone_answers(GetParam(), hard, {limits, seed == 2 ? 2 : 1, seed}).restarts;
@@ -140,7 +150,8 @@ TEST_P(InvarianceTest, InstructionSetsDoNotMatter) {
     model::kernels::force_kernels(**table);
     Setting setting{{{"slots", 5}}, 2, 3};
     // Without fused instructions the portable kernels are some forty times slower.
-    if (table == model::kernels::available_kernels()) setting.sentences = GetParam() == "tatoeba-en-fr" ? 2 : 10;
+    if (table == model::kernels::available_kernels())
+      setting.sentences = GetParam() == "tatoeba-en-fr" ? 2 : 10;
     expect_alone_answers(GetParam(), setting);
   }
 }

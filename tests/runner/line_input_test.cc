@@ -28,7 +28,9 @@ struct Pipe {
     write_end = ::open(path.c_str(), O_RDWR);  // open() of the reader must not wait
   }
   ~Pipe() { close(); }
-  void write(std::string_view text) { EXPECT_EQ(::write(write_end, text.data(), text.size()), static_cast<ssize_t>(text.size())); }
+  void write(std::string_view text) {
+    EXPECT_EQ(::write(write_end, text.data(), text.size()), static_cast<ssize_t>(text.size()));
+  }
   void close() {
     if (write_end >= 0) ::close(std::exchange(write_end, -1));
   }

@@ -1,5 +1,6 @@
-// The bits of the logits themselves, kept as constants: the same on every instruction set, and the same when compilers
-// optimize everything or nothing (this file is built twice). Constants change only when the arithmetic is meant to.
+// The bits of the logits themselves, kept as constants: the same on every instruction set, and the same when
+// compilers optimize everything or nothing (this file is built twice). Constants change only when the
+// arithmetic is meant to.
 #include <cstdio>
 
 #include "tests/runner/decoding.h"
@@ -62,7 +63,8 @@ TEST_P(LogitHashTest, TheFirstStepsGiveTheKnownBitsOnEveryInstructionSet) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, LogitHashTest,
-                         testing::Values(Expected{"small-a", 0x98b5a3a3381480f7}, Expected{"small-b", 0xbe8d048afd1d7d10},
+                         testing::Values(Expected{"small-a", 0x98b5a3a3381480f7},
+                                         Expected{"small-b", 0xbe8d048afd1d7d10},
                                          Expected{"small-c", 0x195cd6bb3cc53fa5},
                                          Expected{"tatoeba-en-fr", 0x06192789fcde87ac}),
                          [](const auto& test) {

@@ -36,7 +36,8 @@ TEST(MemoryUseTest, AnonymousMemoryStaysWithinThePlanAndSixteenMegabytes) {
     ASSERT_TRUE(status) << status.error().message;
     most = std::max(most, resident_anonymous_bytes());
   }
-  while (!translator->idle()) ASSERT_TRUE(translator->step([&](Line&&) -> Status { return ++lines, Status(); }));
+  while (!translator->idle())
+    ASSERT_TRUE(translator->step([&](Line&&) -> Status { return ++lines, Status(); }));
   EXPECT_EQ(lines, 120u);
   ASSERT_GT(most, 0u);
   EXPECT_LE(most, planned + (16u << 20)) << "planned " << planned;

@@ -47,10 +47,12 @@ MultiEntryPointRunner load(const std::string& path, model::Limits limits = {}) {
 }
 
 TEST(MultiEntryPointRunnerTest, MethodsAreListedInOrder) {
-  EXPECT_EQ(load(cache_program()).methods(), (std::vector<std::string>{"et_module_init", "set_cache", "get_cache"}));
+  EXPECT_EQ(load(cache_program()).methods(),
+            (std::vector<std::string>{"et_module_init", "set_cache", "get_cache"}));
   auto runner = MultiEntryPointRunner::load(golden::program("small-b"), {});
   ASSERT_TRUE(runner) << runner.error().message;
-  EXPECT_EQ(runner->methods(), (std::vector<std::string>{"et_module_init", "reset_encode_prefill", "decode", "release"}));
+  EXPECT_EQ(runner->methods(),
+            (std::vector<std::string>{"et_module_init", "reset_encode_prefill", "decode", "release"}));
 }
 
 TEST(MultiEntryPointRunnerTest, WhatOneMethodWritesAnotherReads) {
@@ -97,7 +99,8 @@ TEST(MultiEntryPointRunnerTest, LimitsAreChosenWhenLoading) {
     auto refused = MultiEntryPointRunner::load(cache_program(), options);
     ASSERT_FALSE(refused);
     EXPECT_EQ(refused.error().code, ErrorCode::kUsage) << refused.error().message;
-    EXPECT_NE(refused.error().message.find(wrong.begin()->first), std::string::npos) << refused.error().message;
+    EXPECT_NE(refused.error().message.find(wrong.begin()->first), std::string::npos)
+        << refused.error().message;
   }
 }
 
@@ -106,20 +109,24 @@ TEST(MultiEntryPointRunnerTest, InputsThatDoNotFitAreRefusedAndChangeNothing) {
   auto good = Tensor::f32({1, 20}, values_from(1, 20));
   ASSERT_TRUE(runner.execute("set_cache", {{"k", good}}));
   auto before = runner.execute("get_cache", {})->at("k").data;
-  auto expect_refused = [&](const std::string& method, const std::map<std::string, Tensor>& inputs, const std::string& part) {
+  auto expect_refused = [&](const std::string& method, const std::map<std::string, Tensor>& inputs,
+                            const std::string& part) {
     auto result = runner.execute(method, inputs);
     ASSERT_FALSE(result) << part;
     EXPECT_EQ(result.error().code, ErrorCode::kUsage) << result.error().message;
     EXPECT_NE(result.error().message.find(part), std::string::npos) << result.error().message;
     EXPECT_EQ(runner.execute("get_cache", {})->at("k").data, before) << result.error().message;
   };
-  expect_refused("put_cache", {{"k", good}}, "no method \"put_cache\"; the program has: et_module_init, set_cache, get_cache");
+  expect_refused("put_cache", {{"k", good}},
+                 "no method \"put_cache\"; the program has: et_module_init, set_cache, get_cache");
   expect_refused("set_cache", {}, "inputs not given: k");
   expect_refused("set_cache", {{"k", good}, {"v", good}}, "no input \"v\"");
   expect_refused("set_cache", {{"v", good}}, "inputs not given: k");
   expect_refused("get_cache", {{"k", good}}, "no input \"k\"");
   auto other = values_from(9, 240);
-  auto tensor = [&](std::vector<int64_t> dims, size_t count) { return Tensor::f32(std::move(dims), std::span(other).first(count)); };
+  auto tensor = [&](std::vector<int64_t> dims, size_t count) {
+    return Tensor::f32(std::move(dims), std::span(other).first(count));
+  };
   expect_refused("set_cache", {{"k", tensor({2, 20}, 39)}}, "156 bytes, its shape says 160");
   expect_refused("set_cache", {{"k", tensor({2, 20}, 41)}}, "164 bytes, its shape says 160");
   expect_refused("set_cache", {{"k", tensor({2, 19}, 38)}}, "shape [2, 19], expected [n, 20]");
@@ -173,13 +180,17 @@ TEST(MultiEntryPointRunnerTest, ATranslationByMethodNames) {
   auto loaded = MultiEntryPointRunner::load(golden::program("small-b"), {});
   ASSERT_TRUE(loaded) << loaded.error().message;
   auto& runner = *loaded;
-  auto vector = [](std::vector<int32_t> values) { return Tensor::i32({static_cast<int64_t>(values.size())}, values); };
+  auto vector = [](std::vector<int32_t> values) {
+    return Tensor::i32({static_cast<int64_t>(values.size())}, values);
+  };
   auto start = runner.program().definition().metadata["decoder_start_id"].get<int32_t>();
-  auto outputs = runner.execute("reset_encode_prefill",
-                                {{"source_tokens", vector(sentence.source_ids)},
-                                 {"source_lengths", vector({static_cast<int32_t>(sentence.source_ids.size())})},
-                                 {"slots", vector({2})}, {"prompt_tokens", vector({start})}, {"prompt_lengths", vector({1})},
-                                 {"target_limits", vector({48})}});
+  auto outputs = runner.execute(
+      "reset_encode_prefill", {{"source_tokens", vector(sentence.source_ids)},
+                               {"source_lengths", vector({static_cast<int32_t>(sentence.source_ids.size())})},
+                               {"slots", vector({2})},
+                               {"prompt_tokens", vector({start})},
+                               {"prompt_lengths", vector({1})},
+                               {"target_limits", vector({48})}});
   std::vector<int32_t> tokens;
   while (true) {
     ASSERT_TRUE(outputs) << outputs.error().message;
@@ -200,7 +211,8 @@ TEST(MultiEntryPointRunnerTest, FilesThatAreNoPrograms) {
   auto runner = EncoderDecoderRunner::create(*program, {});
   ASSERT_FALSE(runner);
   EXPECT_EQ(runner.error().code, ErrorCode::kBadInput);
-  EXPECT_NE(runner.error().message.find("not a translation program"), std::string::npos) << runner.error().message;
+  EXPECT_NE(runner.error().message.find("not a translation program"), std::string::npos)
+      << runner.error().message;
 }
 
 }  // namespace

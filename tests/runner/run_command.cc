@@ -103,7 +103,9 @@ RunningCommand::RunningCommand(const std::vector<std::string>& argv, CommandOpti
     give_descriptor(out.theirs, STDOUT_FILENO, options_.close_out);
     give_descriptor(err.theirs, STDERR_FILENO, false);
     for (const auto& [resource, value] : options_.resource_limits) {
-      struct rlimit limit {value, value};
+      struct rlimit limit {
+        value, value
+      };
       if (::setrlimit(static_cast<__rlimit_resource_t>(resource), &limit) != 0) ::_exit(126);
     }
     ::execvpe(arguments[0], arguments.data(), environment.data());
@@ -141,7 +143,8 @@ void RunningCommand::look_at_memory() {
   std::ifstream file("/proc/" + std::to_string(pid_) + "/status");
   for (std::string line; std::getline(file, line);)
     if (line.starts_with("VmHWM:"))
-      result_.peak_rss_bytes = std::max<uint64_t>(result_.peak_rss_bytes, std::strtoull(line.c_str() + 6, nullptr, 10) * 1024);
+      result_.peak_rss_bytes =
+          std::max<uint64_t>(result_.peak_rss_bytes, std::strtoull(line.c_str() + 6, nullptr, 10) * 1024);
 }
 
 void RunningCommand::reap(bool wait) {
@@ -151,7 +154,9 @@ void RunningCommand::reap(bool wait) {
   if (::wait4(pid_, &status, wait ? 0 : WNOHANG, &usage) != pid_) return;
   ended_ = true;
   result_.seconds = seconds();
-  auto time = [](const timeval& t) { return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) * 1e-6; };
+  auto time = [](const timeval& t) {
+    return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) * 1e-6;
+  };
   result_.cpu_seconds = time(usage.ru_utime) + time(usage.ru_stime);
   if (WIFEXITED(status)) result_.exit_code = WEXITSTATUS(status);
   if (WIFSIGNALED(status)) result_.signal = WTERMSIG(status);
@@ -213,8 +218,12 @@ bool RunningCommand::wait_for(const std::string& stream, std::string_view text, 
   return true;
 }
 
-bool RunningCommand::wait_for_out(std::string_view text, double seconds) { return wait_for(result_.out, text, seconds); }
-bool RunningCommand::wait_for_err(std::string_view text, double seconds) { return wait_for(result_.err, text, seconds); }
+bool RunningCommand::wait_for_out(std::string_view text, double seconds) {
+  return wait_for(result_.out, text, seconds);
+}
+bool RunningCommand::wait_for_err(std::string_view text, double seconds) {
+  return wait_for(result_.err, text, seconds);
+}
 
 void RunningCommand::send_signal(int number) {
   if (!ended_) ::kill(pid_, number);

@@ -1,5 +1,5 @@
-// Runs a program as a user's shell would and looks at all that a user could see: exit code, signal, stdout, stderr, time
-// and memory. For tests of the command line.
+// Runs a program as a user's shell would and looks at all that a user could see: exit code, signal, stdout,
+// stderr, time and memory. For tests of the command line.
 //
 //   auto result = run_duet({"translate", "-q"}, {.in = "Hello.\n"});
 //   EXPECT_EQ(result.exit_code, 0) << result.err;
@@ -20,30 +20,31 @@
 namespace duet::runner {
 
 struct CommandOptions {
-  std::string in = {};                     // bytes for its stdin, which then ends
-  std::string in_path = {};                // its stdin is this file instead
-  std::string out_path = {};               // its stdout is this file instead (it must exist: /dev/full, ...)
-  bool close_in = false, close_out = false;  // it has no such descriptor at all
+  std::string in = {};        // bytes for its stdin, which then ends
+  std::string in_path = {};   // its stdin is this file instead
+  std::string out_path = {};  // its stdout is this file instead (it must exist: /dev/full, ...)
+  bool close_in = false, close_out = false;                              // it has no such descriptor at all
   bool terminal_in = false, terminal_out = false, terminal_err = false;  // a pseudo-terminal of its own
-  std::string directory = {};              // where it runs; empty: here
-  std::map<std::string, std::string> environment = {};              // besides this process's own
-  std::vector<std::pair<int, rlim_t>> resource_limits = {};         // setrlimit(): {RLIMIT_AS, bytes}, ...
-  double timeout_seconds = 60;             // then it is killed
+  std::string directory = {};                                            // where it runs; empty: here
+  std::map<std::string, std::string> environment = {};                   // besides this process's own
+  std::vector<std::pair<int, rlim_t>> resource_limits = {};  // setrlimit(): {RLIMIT_AS, bytes}, ...
+  double timeout_seconds = 60;                               // then it is killed
 };
 
 struct CommandResult {
-  int exit_code = -1;       // -1: ended by a signal
-  int signal = 0;           // that signal
+  int exit_code = -1;  // -1: ended by a signal
+  int signal = 0;      // that signal
   bool timed_out = false;
-  std::string out, err;     // what it wrote; a terminal's line ends are CR LF
-  double seconds = 0;       // wall time
-  double cpu_seconds = 0;   // user and system
+  std::string out, err;         // what it wrote; a terminal's line ends are CR LF
+  double seconds = 0;           // wall time
+  double cpu_seconds = 0;       // user and system
   uint64_t peak_rss_bytes = 0;  // the highest seen, looked at every 10 ms
 };
 
 class RunningCommand {
  public:
-  // argv[0] is looked up in PATH. Aborts the test process when it cannot start. Of options.in nothing is written yet.
+  // argv[0] is looked up in PATH. Aborts the test process when it cannot start. Of options.in nothing is
+  // written yet.
   RunningCommand(const std::vector<std::string>& argv, CommandOptions options = {});
   RunningCommand(const RunningCommand&) = delete;
   RunningCommand& operator=(const RunningCommand&) = delete;

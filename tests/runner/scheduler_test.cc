@@ -1,5 +1,5 @@
-// The scheduler's contract: what it refuses, when it hands over, what it says on the way, and that small pools only cost
-// time. That results do not depend on scheduling is invariance_test's matter.
+// The scheduler's contract: what it refuses, when it hands over, what it says on the way, and that small
+// pools only cost time. That results do not depend on scheduling is invariance_test's matter.
 #include <set>
 
 #include "tests/runner/decoding.h"
@@ -41,11 +41,13 @@ TEST(SchedulerTest, RequestsBeyondTheLimitsAreRefusedByTheLimitsName) {
   auto runner = make_runner(kModel, {{"slots", 2}, {"max_source_tokens", 12}, {"max_target_tokens", 10}});
   Scheduler scheduler(runner);
   std::vector<int32_t> source = {20, 30, 0};
-  expect_refused(scheduler, {1, std::vector<int32_t>(13, 20), {}, 0}, "13 source tokens, expected 1 to 12 (--max-source-tokens)");
+  expect_refused(scheduler, {1, std::vector<int32_t>(13, 20), {}, 0},
+                 "13 source tokens, expected 1 to 12 (--max-source-tokens)");
   expect_refused(scheduler, {1, {}, {}, 0}, "0 source tokens, expected 1 to 12 (--max-source-tokens)");
   expect_refused(scheduler, {1, source, {}, 11}, "11 target tokens, expected 1 to 10 (--max-target-tokens)");
   expect_refused(scheduler, {1, source, {}, -1}, "-1 target tokens, expected 1 to 10 (--max-target-tokens)");
-  expect_refused(scheduler, {1, source, {5, 6, 7}, 3}, "a prefix of 3 tokens leaves no room below the limit of 3");
+  expect_refused(scheduler, {1, source, {5, 6, 7}, 3},
+                 "a prefix of 3 tokens leaves no room below the limit of 3");
   expect_refused(scheduler, {1, source, std::vector<int32_t>(10, 5), 0}, "a prefix of 10 tokens");
   ASSERT_TRUE(scheduler.submit({1, std::vector<int32_t>(12, 20), {}, 10}));
   ASSERT_TRUE(scheduler.submit({2, source, std::vector<int32_t>(9, 5), 0}));
@@ -80,7 +82,8 @@ TEST(SchedulerTest, RequestsOfOneTokenFinishInTheirPrefill) {
   for (uint64_t i = 0; i < 10; ++i) ASSERT_TRUE(scheduler.submit({i, source_of(i), {}, 1}));
   auto results = run_all(scheduler);
   ASSERT_EQ(results.size(), 10u);
-  for (const auto& [id, hypothesis] : results) EXPECT_EQ(hypothesis.tokens, std::vector<int32_t>{runner.end_token()});
+  for (const auto& [id, hypothesis] : results)
+    EXPECT_EQ(hypothesis.tokens, std::vector<int32_t>{runner.end_token()});
   EXPECT_EQ(scheduler.counts().decode_calls, 0u);
 }
 
@@ -160,7 +163,8 @@ TEST(SchedulerTest, ProgressTellsEveryTokenOnceAndInOrder) {
   uint64_t tokens = 0;
   for (auto& [id, hypothesis] : results) {
     size_t begun = id % 3 == 0 ? prefix.size() : 0;
-    EXPECT_EQ(told[id], std::vector<int32_t>(hypothesis.tokens.begin() + static_cast<std::ptrdiff_t>(begun), hypothesis.tokens.end()));
+    EXPECT_EQ(told[id], std::vector<int32_t>(hypothesis.tokens.begin() + static_cast<std::ptrdiff_t>(begun),
+                                             hypothesis.tokens.end()));
     EXPECT_EQ(hypothesis.scores.size(), told[id].size());
     tokens += told[id].size();
   }
@@ -173,7 +177,11 @@ TEST(SchedulerTest, APrefixIsTheBeginningOfTheResult) {
   ASSERT_GT(alone.tokens.size(), 4u);
   Scheduler scheduler(runner);
   for (size_t n = 0; n < alone.tokens.size(); ++n)
-    ASSERT_TRUE(scheduler.submit({n, source_of(3), {alone.tokens.begin(), alone.tokens.begin() + static_cast<std::ptrdiff_t>(n)}, kLimit}));
+    ASSERT_TRUE(
+        scheduler.submit({n,
+                          source_of(3),
+                          {alone.tokens.begin(), alone.tokens.begin() + static_cast<std::ptrdiff_t>(n)},
+                          kLimit}));
   for (const auto& [n, hypothesis] : run_all(scheduler)) {
     EXPECT_EQ(hypothesis.tokens, alone.tokens) << "a prefix of " << n;
     EXPECT_TRUE(same_bits(hypothesis.scores, std::span(alone.scores).subspan(n))) << "a prefix of " << n;
@@ -182,7 +190,9 @@ TEST(SchedulerTest, APrefixIsTheBeginningOfTheResult) {
 
 TEST(SchedulerTest, APoolOfOneLargestRequestFinishesEverything) {
   constexpr int64_t kSource = 40, kTarget = 48;
-  auto runner = make_runner(kModel, {{"slots", 16}, {"max_source_tokens", kSource}, {"max_target_tokens", kTarget},
+  auto runner = make_runner(kModel, {{"slots", 16},
+                                     {"max_source_tokens", kSource},
+                                     {"max_target_tokens", kTarget},
                                      {"cache_blocks", 3 + 3}});
   auto roomy = make_runner(kModel, {{"slots", 1}});
   Scheduler scheduler(runner);
@@ -202,8 +212,11 @@ TEST(SchedulerTest, APoolOfOneLargestRequestFinishesEverything) {
   EXPECT_EQ(runner.free_blocks(), runner.cache_blocks());
 }
 
-const model::Limits kTwoAtOnce = {{"slots", 8}, {"max_source_tokens", 4}, {"max_target_tokens", 48},
-                                  {"batch_tokens", 400}, {"cache_blocks", 7}};
+const model::Limits kTwoAtOnce = {{"slots", 8},
+                                  {"max_source_tokens", 4},
+                                  {"max_target_tokens", 48},
+                                  {"batch_tokens", 400},
+                                  {"cache_blocks", 7}};
 
 TEST(SchedulerTest, RestartedRequestsComeOnceAndWhole) {
   auto runner = make_runner(kModel, kTwoAtOnce), roomy = make_runner(kModel, {{"slots", 1}});
@@ -213,7 +226,8 @@ TEST(SchedulerTest, RestartedRequestsComeOnceAndWhole) {
   auto results = run_all(scheduler);
   ASSERT_EQ(results.size(), requests.size());
   for (const Request& request : requests)
-    EXPECT_TRUE(same_bits(results[request.id], decode_alone(roomy, request.source, 48, request.prefix))) << request.id;
+    EXPECT_TRUE(same_bits(results[request.id], decode_alone(roomy, request.source, 48, request.prefix)))
+        << request.id;
   EXPECT_GT(scheduler.counts().restarts, 0u);
 }
 
@@ -228,8 +242,9 @@ TEST(SchedulerTest, AnErrorOfACallbackEndsTheStep) {
     };
     Status status;
     while (status && !scheduler.idle())
-      status = scheduler.step([&](uint64_t, Hypothesis) -> Status { return in_finished ? fail() : Status(); },
-                              [&](std::span<const Scheduler::Progress>) -> Status { return in_finished ? Status() : fail(); });
+      status = scheduler.step(
+          [&](uint64_t, Hypothesis) -> Status { return in_finished ? fail() : Status(); },
+          [&](std::span<const Scheduler::Progress>) -> Status { return in_finished ? Status() : fail(); });
     ASSERT_FALSE(status) << in_finished;
     EXPECT_EQ(status.error().code, ErrorCode::kInterrupted);
     EXPECT_EQ(status.error().message, "enough");
@@ -264,7 +279,8 @@ TEST(SchedulerTest, AnErrorOfTheRunnerEndsTheStep) {
   auto status = scheduler.step([](uint64_t, Hypothesis) -> Status { return {}; });
   ASSERT_FALSE(status);
   EXPECT_EQ(status.error().code, ErrorCode::kUsage);
-  EXPECT_NE(status.error().message.find("source_tokens[1] is 100000"), std::string::npos) << status.error().message;
+  EXPECT_NE(status.error().message.find("source_tokens[1] is 100000"), std::string::npos)
+      << status.error().message;
 }
 
 }  // namespace

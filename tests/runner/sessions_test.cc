@@ -1,4 +1,5 @@
-// Many sessions over one program at once: each gives the answers of a session that has the machine for itself.
+// Many sessions over one program at once: each gives the answers of a session that has the machine for
+// itself.
 #include <atomic>
 #include <thread>
 
@@ -10,10 +11,12 @@ namespace {
 constexpr size_t kSentences = 12;
 constexpr int32_t kLimit = 32;
 
-std::vector<Hypothesis> decode_all(EncoderDecoderRunner& runner, const std::vector<golden::Sentence>& sentences) {
+std::vector<Hypothesis> decode_all(EncoderDecoderRunner& runner,
+                                   const std::vector<golden::Sentence>& sentences) {
   std::vector<Hypothesis> results(kSentences);
   Scheduler scheduler(runner);
-  for (size_t i = 0; i < kSentences; ++i) EXPECT_TRUE(scheduler.submit({i, sentences[i * 7].source_ids, {}, kLimit}));
+  for (size_t i = 0; i < kSentences; ++i)
+    EXPECT_TRUE(scheduler.submit({i, sentences[i * 7].source_ids, {}, kLimit}));
   while (!scheduler.idle()) {
     auto status = scheduler.step([&](uint64_t id, Hypothesis hypothesis) -> Status {
       results[id] = std::move(hypothesis);
@@ -45,7 +48,8 @@ class SessionsTest : public testing::TestWithParam<std::string> {
   }
 
   void expect_same(const std::vector<Hypothesis>& results) const {
-    for (size_t i = 0; i < kSentences; ++i) EXPECT_TRUE(same_bits(results[i], expected_[i])) << "sentence " << i;
+    for (size_t i = 0; i < kSentences; ++i)
+      EXPECT_TRUE(same_bits(results[i], expected_[i])) << "sentence " << i;
   }
 
   std::shared_ptr<const model::Program> program_;

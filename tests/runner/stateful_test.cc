@@ -1,5 +1,5 @@
-// What a session keeps between calls: caches, block tables, positions. Prefill and decode agree, slots do not touch each
-// other, memory that nobody owns is never read, and a call that fails has changed nothing.
+// What a session keeps between calls: caches, block tables, positions. Prefill and decode agree, slots do not
+// touch each other, memory that nobody owns is never read, and a call that fails has changed nothing.
 #include <set>
 
 #include "tests/runner/decoding.h"
@@ -24,8 +24,12 @@ class State {
   int32_t source_length(int64_t slot) const { return vector("slots.source_lengths")[slot]; }
 
   // Keys and values of the first tokens of a slot: [layer][token][2][d].
-  std::vector<float> self_cache(int64_t slot) const { return cached("slots.self_table", slot, positions(slot)); }
-  std::vector<float> cross_cache(int64_t slot) const { return cached("slots.cross_table", slot, source_length(slot)); }
+  std::vector<float> self_cache(int64_t slot) const {
+    return cached("slots.self_table", slot, positions(slot));
+  }
+  std::vector<float> cross_cache(int64_t slot) const {
+    return cached("slots.cross_table", slot, source_length(slot));
+  }
 
   // Every byte that belongs to a slot: its blocks, used or not yet, and its entries of the tables.
   std::vector<std::byte> bytes_of(int64_t slot) const {
@@ -33,7 +37,8 @@ class State {
     auto append = [&](const void* data, size_t n) {
       bytes.insert(bytes.end(), static_cast<const std::byte*>(data), static_cast<const std::byte*>(data) + n);
     };
-    for (const char* name : {"slots.status", "slots.positions", "slots.limits", "slots.source_lengths", "slots.tokens"})
+    for (const char* name :
+         {"slots.status", "slots.positions", "slots.limits", "slots.source_lengths", "slots.tokens"})
       append(vector(name) + slot, 4);
     for (auto [block, used] : blocks_of(slot)) {
       append(&block, sizeof block);
@@ -52,8 +57,8 @@ class State {
     return bytes;
   }
 
-  // NaN wherever nothing that counts lies: the workspace, the outputs of earlier calls, blocks that no slot holds, and
-  // the rest of blocks that are partly used.
+  // NaN wherever nothing that counts lies: the workspace, the outputs of earlier calls, blocks that no slot
+  // holds, and the rest of blocks that are partly used.
   void poison() {
     runner_.session().poison_workspace();
     for (size_t m = 0; m < runner_.program().definition().methods.size(); ++m)
@@ -68,7 +73,8 @@ class State {
         auto found = used.find(block);
         float *keys = block_data(pool, block), *values = keys + pool.dims[2] * kBlockTokens;
         for (int64_t t = found == used.end() ? 0 : found->second; t < kBlockTokens; ++t)
-          for (int64_t i = 0; i < pool.dims[2]; ++i) keys[i * kBlockTokens + t] = values[t * pool.dims[2] + i] = NAN;
+          for (int64_t i = 0; i < pool.dims[2]; ++i)
+            keys[i * kBlockTokens + t] = values[t * pool.dims[2] + i] = NAN;
       }
   }
 
@@ -77,13 +83,16 @@ class State {
   static float* block_data(const TensorView& pool, int32_t block) {
     return pool.as<float>() + block * 2 * pool.dims[2] * kBlockTokens;
   }
-  static size_t block_bytes(const TensorView& pool) { return static_cast<size_t>(2 * pool.dims[2] * kBlockTokens) * 4; }
+  static size_t block_bytes(const TensorView& pool) {
+    return static_cast<size_t>(2 * pool.dims[2] * kBlockTokens) * 4;
+  }
 
   // Blocks of a slot with the number of tokens in each.
   std::vector<std::pair<int32_t, int64_t>> blocks_of(int64_t slot) const {
     std::vector<std::pair<int32_t, int64_t>> blocks;
     if (status(slot) == 0) return blocks;
-    for (auto [name, tokens] : {std::pair{"slots.self_table", positions(slot)}, {"slots.cross_table", source_length(slot)}}) {
+    for (auto [name, tokens] :
+         {std::pair{"slots.self_table", positions(slot)}, {"slots.cross_table", source_length(slot)}}) {
       TensorView table = runner_.session().shared(name);
       for (int64_t t = 0; t < tokens; t += kBlockTokens)
         blocks.emplace_back(table.as<int32_t>()[slot * table.dims[1] + t / kBlockTokens],
@@ -126,7 +135,8 @@ TEST_P(StatefulTest, PrefillOfAPromptIsDecodingItStepByStep) {
   size_t target_tokens = 0;
   auto source = longest_target_source(GetParam(), &target_tokens);
   ASSERT_GT(target_tokens, kMost + 1) << "no golden sentence has a translation that long";
-  auto stepwise = make_runner(GetParam(), {{"slots", 2}}), at_once = make_runner(GetParam(), {{"slots", 3}}, 2);
+  auto stepwise = make_runner(GetParam(), {{"slots", 2}}),
+       at_once = make_runner(GetParam(), {{"slots", 3}}, 2);
   State stepwise_state(stepwise), at_once_state(at_once);
   constexpr int32_t kLimit = 60;
   int32_t slot = 1;
@@ -143,8 +153,10 @@ TEST_P(StatefulTest, PrefillOfAPromptIsDecodingItStepByStep) {
     EXPECT_TRUE(same_bits({&(*prefilled)[0].score, 1}, {&(*choice)[0].score, 1})) << n;
     EXPECT_EQ((*prefilled)[0].finished, (*choice)[0].finished) << n;
     ASSERT_EQ(stepwise_state.positions(slot), static_cast<int32_t>(n));
-    EXPECT_TRUE(same_bits(stepwise_state.self_cache(slot), at_once_state.self_cache(2))) << n << " prompt tokens";
-    EXPECT_TRUE(same_bits(stepwise_state.cross_cache(slot), at_once_state.cross_cache(2))) << n << " prompt tokens";
+    EXPECT_TRUE(same_bits(stepwise_state.self_cache(slot), at_once_state.self_cache(2)))
+        << n << " prompt tokens";
+    EXPECT_TRUE(same_bits(stepwise_state.cross_cache(slot), at_once_state.cross_cache(2)))
+        << n << " prompt tokens";
     prefix.push_back((*choice)[0].token);
     choice = stepwise.decode({&slot, 1});
   }
@@ -154,7 +166,8 @@ TEST_P(StatefulTest, TheSameSourceAgainGivesTheSameAgain) {
   auto sentences = golden::sentences(GetParam());
   auto runner = make_runner(GetParam(), {{"slots", 1}});
   const auto &a = sentences[3].source_ids, &b = sentences[40].source_ids;
-  auto first = decode_alone(runner, a, 48), other = decode_alone(runner, b, 48), again = decode_alone(runner, a, 48);
+  auto first = decode_alone(runner, a, 48), other = decode_alone(runner, b, 48),
+       again = decode_alone(runner, a, 48);
   EXPECT_TRUE(same_bits(first, again));
   EXPECT_NE(first.tokens, other.tokens);
   EXPECT_EQ(runner.free_blocks(), runner.cache_blocks());
@@ -201,14 +214,16 @@ TEST_P(StatefulTest, MemoryThatNothingWasWrittenToIsNeverRead) {
     auto runner = make_runner(GetParam(), {{"slots", 5}}, threads);
     State state(runner);
     Scheduler scheduler(runner);
-    for (size_t i = 0; i < 14; ++i) ASSERT_TRUE(scheduler.submit({i * 8, sentences[i * 8].source_ids, {}, 48}));
+    for (size_t i = 0; i < 14; ++i)
+      ASSERT_TRUE(scheduler.submit({i * 8, sentences[i * 8].source_ids, {}, 48}));
     size_t finished = 0;
     while (!scheduler.idle()) {
       state.poison();
       auto status = scheduler.step(
           [&](uint64_t id, Hypothesis hypothesis) -> Status {
             ++finished;
-            EXPECT_TRUE(same_bits(hypothesis, decode_alone(alone_runner, sentences[id].source_ids, 48))) << id;
+            EXPECT_TRUE(same_bits(hypothesis, decode_alone(alone_runner, sentences[id].source_ids, 48)))
+                << id;
             return {};
           },
           [&](std::span<const Scheduler::Progress>) -> Status {  // between prefill and decode, too
@@ -244,7 +259,8 @@ INSTANTIATE_TEST_SUITE_P(Models, StatefulTest, testing::ValuesIn(golden::kModels
 
 // From here on the smallest model, under limits that are small enough to try everything.
 constexpr int64_t kSlots = 5, kSource = 20, kTarget = 18;
-const model::Limits kSmallLimits = {{"slots", kSlots}, {"max_source_tokens", kSource}, {"max_target_tokens", kTarget}};
+const model::Limits kSmallLimits = {
+    {"slots", kSlots}, {"max_source_tokens", kSource}, {"max_target_tokens", kTarget}};
 
 struct SmallRequest {
   std::vector<int32_t> source, prefix;
@@ -395,7 +411,8 @@ TEST(DryPoolTest, CallsThatFindTooFewBlocksChangeNothingAndSucceedLater) {
   auto source = longest_target_source("small-b");
   source.resize(15);
   source.push_back(0);
-  auto runner = make_runner("small-b", {{"slots", 4}, {"max_source_tokens", 32}, {"max_target_tokens", 32}, {"cache_blocks", 4}});
+  auto runner = make_runner(
+      "small-b", {{"slots", 4}, {"max_source_tokens", 32}, {"max_target_tokens", 32}, {"cache_blocks", 4}});
   auto roomy = make_runner("small-b", {{"slots", 1}});
   auto expected = decode_alone(roomy, source, 32);
   ASSERT_GT(expected.tokens.size(), 18u);

@@ -6,22 +6,32 @@
 namespace duet::runner {
 namespace {
 
-const std::vector<std::string> kOptions = {"--slots",      "--max-source-tokens", "--max-target-tokens", "--batch-tokens",
-                                           "--threads",    "--json",              "--stream",            "--stats",
-                                           "--quiet",      "--log-level",         "--input",             "--output"};
+const std::vector<std::string> kOptions = {"--slots",
+                                           "--max-source-tokens",
+                                           "--max-target-tokens",
+                                           "--batch-tokens",
+                                           "--threads",
+                                           "--json",
+                                           "--stream",
+                                           "--stats",
+                                           "--quiet",
+                                           "--log-level",
+                                           "--input",
+                                           "--output"};
 
 TEST(Nearest, FindsWordsWithFewEdits) {
-  for (auto [typed, meant] : std::vector<std::pair<const char*, const char*>>{{"--slot", "--slots"},
-                                                                              {"--sltos", "--slots"},
-                                                                              {"-slots", "--slots"},
-                                                                              {"slots", "--slots"},
-                                                                              {"--jsn", "--json"},
-                                                                              {"--josn", "--json"},
-                                                                              {"--outptu", "--output"},
-                                                                              {"--max-source-token", "--max-source-tokens"},
-                                                                              {"--max_target_tokens", "--max-target-tokens"},
-                                                                              {"--quite", "--quiet"},
-                                                                              {"--thread", "--threads"}})
+  for (auto [typed, meant] :
+       std::vector<std::pair<const char*, const char*>>{{"--slot", "--slots"},
+                                                        {"--sltos", "--slots"},
+                                                        {"-slots", "--slots"},
+                                                        {"slots", "--slots"},
+                                                        {"--jsn", "--json"},
+                                                        {"--josn", "--json"},
+                                                        {"--outptu", "--output"},
+                                                        {"--max-source-token", "--max-source-tokens"},
+                                                        {"--max_target_tokens", "--max-target-tokens"},
+                                                        {"--quite", "--quiet"},
+                                                        {"--thread", "--threads"}})
     EXPECT_EQ(nearest(typed, kOptions), meant) << typed;
 }
 

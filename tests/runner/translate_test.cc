@@ -40,15 +40,19 @@ CommandResult translate_text(std::string in, std::vector<std::string> arguments 
 
 // Exit code 2, 3 or 4 with one line on stderr that contains all these.
 AssertionResult fails(const CommandResult& result, int code, std::initializer_list<std::string_view> parts) {
-  if (result.exit_code != code) return AssertionFailure() << "exit code " << result.exit_code << ": " << result.err;
+  if (result.exit_code != code)
+    return AssertionFailure() << "exit code " << result.exit_code << ": " << result.err;
   if (!result.err.starts_with("duet: ") || std::count(result.err.begin(), result.err.end(), '\n') != 1)
     return AssertionFailure() << "not one line: " << result.err;
   for (std::string_view part : parts)
-    if (result.err.find(part) == std::string::npos) return AssertionFailure() << "no \"" << part << "\" in " << result.err;
+    if (result.err.find(part) == std::string::npos)
+      return AssertionFailure() << "no \"" << part << "\" in " << result.err;
   return AssertionSuccess();
 }
 
-size_t count_lines(std::string_view text) { return static_cast<size_t>(std::count(text.begin(), text.end(), '\n')); }
+size_t count_lines(std::string_view text) {
+  return static_cast<size_t>(std::count(text.begin(), text.end(), '\n'));
+}
 
 std::vector<nlohmann::json> json_lines(const CommandResult& result) {
   EXPECT_EQ(result.exit_code, 0) << result.err;
@@ -106,7 +110,8 @@ TEST(Translate, PrintsOneLineForATextAndItsPlanOnStderr) {
   auto result = run_duet({"translate", "Hello."});
   EXPECT_EQ(result.exit_code, 0);
   EXPECT_EQ(result.out, "Bonjour.\n");
-  EXPECT_NE(result.err.find("] Allocated shared buffer for method et_module_init, memory id 1, size "), std::string::npos);
+  EXPECT_NE(result.err.find("] Allocated shared buffer for method et_module_init, memory id 1, size "),
+            std::string::npos);
   EXPECT_NE(result.err.find("] Reusing shared buffer for method decode, memory id 1"), std::string::npos);
   auto quiet = translate({"Hello."});
   EXPECT_EQ(quiet.out, "Bonjour.\n");
@@ -125,7 +130,10 @@ TEST(Translate, GivesTheReferencesTranslationsOfAFile) {
   auto growing = translate({"-i", sources, "--max-target-tokens", "128", "--stream"});
   EXPECT_EQ(growing.out, expected);
   // Slots and cache too few for all: restarts and waiting change nothing.
-  EXPECT_EQ(translate({"-i", sources, "--max-target-tokens", "128", "--stream", "--slots", "3", "--threads", "1"}).out, expected);
+  EXPECT_EQ(
+      translate({"-i", sources, "--max-target-tokens", "128", "--stream", "--slots", "3", "--threads", "1"})
+          .out,
+      expected);
 }
 
 TEST(Translate, GivesTheReferencesIdsAndLogProbabilitiesAsJson) {
@@ -142,7 +150,8 @@ TEST(Translate, GivesTheReferencesIdsAndLogProbabilitiesAsJson) {
     EXPECT_EQ(segment["cut"], sentences[i]["cut_at_limit"]);
     double sum = 0;
     for (size_t t = 0; t < segment["token_scores"].size(); ++t) {
-      EXPECT_NEAR(segment["token_scores"][t].get<double>(), sentences[i]["token_logprobs"][t].get<double>(), 1e-4);
+      EXPECT_NEAR(segment["token_scores"][t].get<double>(), sentences[i]["token_logprobs"][t].get<double>(),
+                  1e-4);
       sum += segment["token_scores"][t].get<double>();
     }
     EXPECT_NEAR(segment["score"].get<double>(), sum, 1e-9);
@@ -178,9 +187,22 @@ TEST(Translate, EndsLinesAtLineFeedsOnly) {
 }
 
 TEST(Translate, TakesAnyBytes) {
-  const std::vector<std::string> ill_formed = {
-      "\x80", "\xBF", "\xC0\x80", "\xC1\xBF", "\xC3", "\xE0\x80\x80", "\xE2\x82", "\xED\xA0\x80", "\xF0\x80\x80\x80",
-      "\xF0\x9F\x98", "\xF4\x90\x80\x80", "\xF5\x80\x80\x80", "\xF8\x88\x80\x80\x80", "\xFE", "\xFF", "\xE2\x28\xA1"};
+  const std::vector<std::string> ill_formed = {"\x80",
+                                               "\xBF",
+                                               "\xC0\x80",
+                                               "\xC1\xBF",
+                                               "\xC3",
+                                               "\xE0\x80\x80",
+                                               "\xE2\x82",
+                                               "\xED\xA0\x80",
+                                               "\xF0\x80\x80\x80",
+                                               "\xF0\x9F\x98",
+                                               "\xF4\x90\x80\x80",
+                                               "\xF5\x80\x80\x80",
+                                               "\xF8\x88\x80\x80\x80",
+                                               "\xFE",
+                                               "\xFF",
+                                               "\xE2\x28\xA1"};
   std::string text;
   for (const std::string& bytes : ill_formed) text += "Hello " + bytes + " there.\n";
   text += std::string("Hello\0 there.\n", 14) + std::string("\0\n", 2) + "</s> <pad> <unk>\n";
@@ -198,9 +220,11 @@ TEST(Translate, TakesAnyBytes) {
 
 TEST(Translate, WarnsOfInvalidBytesWithTheirLine) {
   auto result = run_duet({"translate", "--log-level", "warning"}, {.in = "Hello.\nHi \xFF\xFE.\n"});
-  EXPECT_NE(result.err.find("standard input: line 2: 2 invalid UTF-8 sequences replaced by U+FFFD"), std::string::npos)
+  EXPECT_NE(result.err.find("standard input: line 2: 2 invalid UTF-8 sequences replaced by U+FFFD"),
+            std::string::npos)
       << result.err;
-  auto many = run_duet({"translate", "--log-level", "warning", "--max-target-tokens", "2"}, {.in = repeated("\xFF.\n", 100)});
+  auto many = run_duet({"translate", "--log-level", "warning", "--max-target-tokens", "2"},
+                       {.in = repeated("\xFF.\n", 100)});
   EXPECT_LT(count_lines(many.err), 30u);
   EXPECT_NE(many.err.find("more warnings"), std::string::npos);
 }
@@ -213,7 +237,8 @@ TEST(Translate, SurvivesNoise) {
     auto result = translate_text(noise, {"--max-target-tokens", "4", "--split", split, "--json"});
     EXPECT_EQ(result.exit_code, 0) << result.err;
     EXPECT_EQ(json_lines(result).size(), count_lines(noise) + 1);
-    for (const auto& line : json_lines(result)) ASSERT_EQ(joined_sources(line), line["source"].get<std::string>());
+    for (const auto& line : json_lines(result))
+      ASSERT_EQ(joined_sources(line), line["source"].get<std::string>());
   }
 }
 
@@ -285,11 +310,13 @@ TEST(Translate, CutsALongSentenceWithAWarningAndDropsNothing) {
     EXPECT_TRUE(source.back() == ' ' || source.back() == '.' || source.back() == ',') << source;
   }
   std::string solid(300, 'x');
-  EXPECT_EQ(joined_sources(json_lines(translate_text(solid, {"--json", "--max-source-tokens", "8"})).at(0)), solid);
+  EXPECT_EQ(joined_sources(json_lines(translate_text(solid, {"--json", "--max-source-tokens", "8"})).at(0)),
+            solid);
 }
 
 TEST(Translate, SaysWhenATranslationIsCutAtTheLimit) {
-  auto result = run_duet({"translate", "--json", "--log-level", "warning", "--max-target-tokens", "3", "How are you today?"});
+  auto result = run_duet(
+      {"translate", "--json", "--log-level", "warning", "--max-target-tokens", "3", "How are you today?"});
   auto line = json_lines(result).at(0);
   EXPECT_TRUE(line["segments"][0]["cut"].get<bool>());
   EXPECT_EQ(line["segments"][0]["target_ids"].size(), 3u);
@@ -298,7 +325,8 @@ TEST(Translate, SaysWhenATranslationIsCutAtTheLimit) {
 }
 
 TEST(Translate, WritesJsonAsDescribed) {
-  auto result = translate_text("Hello.\r\n\n>>fra<< Hello. Hello.\n>>fra<<\n", {"--json", "--split", "sentence"});
+  auto result =
+      translate_text("Hello.\r\n\n>>fra<< Hello. Hello.\n>>fra<<\n", {"--json", "--split", "sentence"});
   auto lines = json_lines(result);
   ASSERT_EQ(lines.size(), 4u);
   const std::vector<std::string> sources = {"Hello.\r", "", ">>fra<< Hello. Hello.", ">>fra<<"};
@@ -322,7 +350,8 @@ TEST(Translate, WritesJsonAsDescribed) {
 TEST(Translate, NamesWhatTheModelDoesNotKnow) {
   auto line = json_lines(translate_text("I see \u4E2D\u6587.\n", {"--json"})).at(0);
   EXPECT_NE(line["warnings"].dump().find("\u4E2D"), std::string::npos) << line["warnings"];
-  auto huge = json_lines(translate_text(repeated("\u4E2D", 2000), {"--json", "--max-target-tokens", "2"})).at(0);
+  auto huge =
+      json_lines(translate_text(repeated("\u4E2D", 2000), {"--json", "--max-target-tokens", "2"})).at(0);
   for (const auto& warning : huge["warnings"]) EXPECT_LT(warning.get<std::string>().size(), 200u);
 }
 
@@ -366,8 +395,8 @@ TEST(Translate, StreamedTextEndsAsItIsWithoutStreaming) {
 TEST(Translate, StatsNameEveryTimeAndSize) {
   auto result = translate({"--stats", "Hello. How are you?"});
   EXPECT_EQ(result.out, "Bonjour. Comment vas-tu ?\n");
-  for (const char* part : {"\ntokenize ", "\nencode ", "\nprefill ", "\ndecode ", "\ntotal ", "1 line,", "tokens/s",
-                           "target tokens", "bytes planned", "peak RSS "})
+  for (const char* part : {"\ntokenize ", "\nencode ", "\nprefill ", "\ndecode ", "\ntotal ", "1 line,",
+                           "tokens/s", "target tokens", "bytes planned", "peak RSS "})
     EXPECT_NE(result.err.find(part), std::string::npos) << part << " in " << result.err;
   EXPECT_TRUE(result.err.starts_with("load ")) << result.err;
   double total = 0, sum = 0;
@@ -431,7 +460,8 @@ TEST(Translate, NamesTheFileThatCannotBeReadOrWritten) {
   EXPECT_TRUE(fails(translate({"-i", directory}), 4, {directory, "directory"}));
   EXPECT_TRUE(fails(translate({"Hello.", "-o", missing}), 4, {missing, "does not exist"}));
   EXPECT_TRUE(fails(translate({"Hello.", "-o", directory}), 4, {directory, "is a directory"}));
-  EXPECT_TRUE(fails(translate({"Hello."}, {.out_path = "/dev/full"}), 4, {"standard output", "No space left"}));
+  EXPECT_TRUE(
+      fails(translate({"Hello."}, {.out_path = "/dev/full"}), 4, {"standard output", "No space left"}));
   EXPECT_TRUE(fails(translate({"Hello."}, {.close_out = true}), 4, {"standard output"}));
   EXPECT_TRUE(fails(translate({}, {.close_in = true}), 4, {"standard input"}));
   EXPECT_EQ(translate({"Hello."}, {.close_in = true}).out, "Bonjour.\n");
@@ -439,7 +469,8 @@ TEST(Translate, NamesTheFileThatCannotBeReadOrWritten) {
 
 TEST(Translate, KeepsWhatFittedWhenAFileMayNotGrow) {
   std::string out = write_file(scratch("out.txt"), "old");
-  auto result = translate({"-o", out}, {.in = repeated("\t\n", 10000), .resource_limits = {{RLIMIT_FSIZE, 8192}}});
+  auto result =
+      translate({"-o", out}, {.in = repeated("\t\n", 10000), .resource_limits = {{RLIMIT_FSIZE, 8192}}});
   EXPECT_TRUE(fails(result, 4, {out + ".part", "too large"}));
   EXPECT_EQ(read_file(out), "old");
   EXPECT_EQ(fs::file_size(out + ".part"), 8192u);
@@ -448,7 +479,9 @@ TEST(Translate, KeepsWhatFittedWhenAFileMayNotGrow) {
 TEST(Translate, SaysThatMemoryIsMissing) {
   if (!kMemoryTells) GTEST_SKIP();
   for (rlim_t megabytes : {70, 90})
-    EXPECT_TRUE(fails(translate({"Hello."}, {.resource_limits = {{RLIMIT_AS, megabytes << 20}}}), 4, {"cannot"})) << megabytes;
+    EXPECT_TRUE(
+        fails(translate({"Hello."}, {.resource_limits = {{RLIMIT_AS, megabytes << 20}}}), 4, {"cannot"}))
+        << megabytes;
   auto result = translate({"--slots", "4096", "Hello."}, {.resource_limits = {{RLIMIT_AS, rlim_t{1} << 30}}});
   EXPECT_TRUE(fails(result, 4, {" bytes", "memory"}));
   EXPECT_EQ(result.out, "");
@@ -498,7 +531,8 @@ TEST(Translate, EndsAtOnceAtTheSecondInterrupt) {
   std::string fifo = scratch("fifo");
   ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
   int unread = ::open(fifo.c_str(), O_RDWR | O_CLOEXEC);  // holds 64 KiB, then writing waits
-  RunningCommand command({duet_path(), "translate", "-q", "-o", fifo, "-i", write_file(scratch("in"), std::string(200000, '\n'))});
+  RunningCommand command({duet_path(), "translate", "-q", "-o", fifo, "-i",
+                          write_file(scratch("in"), std::string(200000, '\n'))});
   command.wait_for_out("nothing", 0.5);
   command.send_signal(SIGINT);
   command.wait_for_out("nothing", 0.2);
@@ -551,8 +585,10 @@ TEST(Usage, SuggestsTheNearestCommandOrOption) {
   EXPECT_TRUE(fails(duet({"translate", "-x", "hi"}), 2, {"unknown option -x", "behind --"}));
   EXPECT_TRUE(fails(duet({"convert", "a", "--slots", "3"}), 2, {"unknown option --slots"}));
   EXPECT_TRUE(fails(duet({"convert", "a", "b", "-o", "c"}), 2, {"unexpected argument b"}));
-  EXPECT_TRUE(fails(duet({"translate", "--split=word", "hi"}), 2, {"--split", "\"word\"", "line or sentence"}));
-  EXPECT_TRUE(fails(duet({"translate", "--stream=token", "hi"}), 2, {"--stream", "\"token\"", "did you mean tokens?"}));
+  EXPECT_TRUE(
+      fails(duet({"translate", "--split=word", "hi"}), 2, {"--split", "\"word\"", "line or sentence"}));
+  EXPECT_TRUE(fails(duet({"translate", "--stream=token", "hi"}), 2,
+                    {"--stream", "\"token\"", "did you mean tokens?"}));
   EXPECT_TRUE(fails(duet({"translate", "--log-level", "loud", "hi"}), 2, {"\"loud\"", "warning"}));
 }
 
@@ -569,15 +605,20 @@ TEST(Usage, ExplainsMissingAndWrongValues) {
   EXPECT_TRUE(fails(translate_error({"--json", "--stream", "hi"}), 2, {"--json and --stream"}));
   for (const char* number : {"abc", "1.5", "3x", "0x10", " 3"})
     EXPECT_TRUE(fails(translate_error({"--slots", number, "hi"}), 2, {"--slots", number, "whole number"}));
-  EXPECT_TRUE(fails(translate_error({"--slots", "99999999999999999999", "hi"}), 2, {"99999999999999999999", "too large"}));
+  EXPECT_TRUE(fails(translate_error({"--slots", "99999999999999999999", "hi"}), 2,
+                    {"99999999999999999999", "too large"}));
   EXPECT_TRUE(fails(translate_error({"--slots", "0", "hi"}), 2, {"--slots is 0, expected 1 to "}));
   EXPECT_TRUE(fails(translate_error({"--slots", "-3", "hi"}), 2, {"--slots is -3, expected 1 to "}));
   EXPECT_TRUE(fails(translate_error({"--threads", "0", "hi"}), 2, {"--threads is 0, expected 1 to "}));
-  EXPECT_TRUE(fails(translate_error({"--threads", "100000", "hi"}), 2, {"--threads is 100000, expected 1 to "}));
-  EXPECT_TRUE(fails(translate_error({"--max-target-tokens", "100000000", "hi"}), 2, {"--max-target-tokens is 100000000"}));
-  EXPECT_TRUE(fails(translate_error({"--max-source-tokens", "1", "hi"}), 2, {"--max-source-tokens is 1, expected 2 or more"}));
+  EXPECT_TRUE(
+      fails(translate_error({"--threads", "100000", "hi"}), 2, {"--threads is 100000, expected 1 to "}));
+  EXPECT_TRUE(fails(translate_error({"--max-target-tokens", "100000000", "hi"}), 2,
+                    {"--max-target-tokens is 100000000"}));
+  EXPECT_TRUE(fails(translate_error({"--max-source-tokens", "1", "hi"}), 2,
+                    {"--max-source-tokens is 1, expected 2 or more"}));
   EXPECT_TRUE(fails(translate_error({"--batch-tokens", "10", "hi"}), 2, {"--batch-tokens is 10, expected "}));
-  EXPECT_TRUE(fails(translate_error({"--max-source-tokens", "2", ">>fra<< hi"}), 2, {"arguments: line 1", "--max-source-tokens"}));
+  EXPECT_TRUE(fails(translate_error({"--max-source-tokens", "2", ">>fra<< hi"}), 2,
+                    {"arguments: line 1", "--max-source-tokens"}));
 }
 
 TEST(Usage, TakesAnyTextBehindTwoDashesAndInBrackets) {
@@ -585,9 +626,11 @@ TEST(Usage, TakesAnyTextBehindTwoDashesAndInBrackets) {
   ASSERT_EQ(lines.size(), 3u);
   EXPECT_EQ(lines[0]["source"].get<std::string>(), "-Hello");
   EXPECT_EQ(lines[2]["source"].get<std::string>(), "--");
-  lines = json_lines(translate({"--json", "[a, b]", "[]", "- Hello.", "-", "convert", "{x}", "a=b", "\x02[c]"}));
+  lines =
+      json_lines(translate({"--json", "[a, b]", "[]", "- Hello.", "-", "convert", "{x}", "a=b", "\x02[c]"}));
   ASSERT_EQ(lines.size(), 8u);
-  const std::vector<std::string> sources = {"[a, b]", "[]", "- Hello.", "-", "convert", "{x}", "a=b", "\x02[c]"};
+  const std::vector<std::string> sources = {"[a, b]",  "[]",  "- Hello.", "-",
+                                            "convert", "{x}", "a=b",      "\x02[c]"};
   for (size_t i = 0; i < lines.size(); ++i) EXPECT_EQ(lines[i]["source"].get<std::string>(), sources[i]);
 }
 
@@ -622,11 +665,15 @@ TEST(Program, ThatIsNoneIsNamed) {
   EXPECT_TRUE(fails(with(directory + "/none.duet"), 4, {"none.duet", "No such file"}));
   EXPECT_TRUE(fails(with(directory), 4, {directory, "directory"}));
   EXPECT_TRUE(fails(with(write_file(directory + "/empty.duet", "")), 3, {"empty.duet", "empty"}));
-  EXPECT_TRUE(fails(with(write_file(directory + "/text.duet", repeated("Hello.\n", 1000))), 3, {"text.duet", "not a Duet program"}));
-  std::string shipped = read_file((fs::path(duet_path()).parent_path() / "../share/duet/tatoeba-en-fr.duet").string());
+  EXPECT_TRUE(fails(with(write_file(directory + "/text.duet", repeated("Hello.\n", 1000))), 3,
+                    {"text.duet", "not a Duet program"}));
+  std::string shipped =
+      read_file((fs::path(duet_path()).parent_path() / "../share/duet/tatoeba-en-fr.duet").string());
   ASSERT_GT(shipped.size(), 1000000u);
   for (size_t bytes : {size_t{4}, size_t{30}, size_t{5000}, shipped.size() / 2, shipped.size() - 1})
-    EXPECT_TRUE(fails(with(write_file(directory + "/short.duet", shipped.substr(0, bytes))), 3, {"short.duet"})) << bytes;
+    EXPECT_TRUE(
+        fails(with(write_file(directory + "/short.duet", shipped.substr(0, bytes))), 3, {"short.duet"}))
+        << bytes;
 }
 
 }  // namespace

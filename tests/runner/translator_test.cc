@@ -66,7 +66,8 @@ TEST(Translator, SaysWhenTheModelGaveNoWords) {
 
 TEST(Translator, HandsLinesOverInTheOrderOfTheInput) {
   Translator translator = make(Split::kSentence, {{"slots", 2}});
-  std::vector<std::string> lines = {"", "I do not know what to say about all of this. It rains.", "Hello.", " ", "Hello. Hello."};
+  std::vector<std::string> lines = {"", "I do not know what to say about all of this. It rains.", "Hello.",
+                                    " ", "Hello. Hello."};
   auto done = run(translator, lines);
   ASSERT_EQ(done.size(), lines.size());
   for (size_t i = 0; i < lines.size(); ++i) {
@@ -106,11 +107,15 @@ TEST(Translator, RefusesLimitsThatHoldNoText) {
 
 TEST(Translator, ShowsBeginningsOfTheTranslationEvenWhenRequestsAreRestarted) {
   // Hardly more blocks of cache than one request needs: the youngest are restarted.
-  auto lines = std::vector<std::string>(6, "under_score and <tag> &amp; entity");  // its translation has no end
+  auto lines =
+      std::vector<std::string>(6, "under_score and <tag> &amp; entity");  // its translation has no end
   Translator alone = make(Split::kLine, {{"max_target_tokens", 96}});
   const std::string expected = run(alone, lines).at(0).translation;
-  Translator translator = make(Split::kLine, {{"slots", 6}, {"max_source_tokens", 32}, {"max_target_tokens", 96},
-                                              {"batch_tokens", 192}, {"cache_blocks", 12}});
+  Translator translator = make(Split::kLine, {{"slots", 6},
+                                              {"max_source_tokens", 32},
+                                              {"max_target_tokens", 96},
+                                              {"batch_tokens", 192},
+                                              {"cache_blocks", 12}});
   translator.stream();
   for (const auto& line : lines) ASSERT_TRUE(translator.submit(line));
   std::string shown;
@@ -142,7 +147,8 @@ TEST(Translator, ManySessionsInManyThreadsShareAProgram) {
   std::vector<std::thread> threads;
   for (size_t i = 0; i < results.size(); ++i)
     threads.emplace_back([&, i] {
-      Translator translator = make(Split::kLine, {{"slots", static_cast<int64_t>(i) + 1}}, static_cast<int>(i % 2) + 1);
+      Translator translator =
+          make(Split::kLine, {{"slots", static_cast<int64_t>(i) + 1}}, static_cast<int>(i % 2) + 1);
       for (int turn = 0; turn < 3; ++turn) {
         auto result = translator.translate(text);
         results[i] = result ? *result : result.error().message;
@@ -158,7 +164,8 @@ TEST(Translator, CountsItsTimes) {
   translator.measure();
   ASSERT_TRUE(translator.translate("Hello.\nHow are you?"));
   auto times = translator.times();
-  for (double seconds : {times.load_seconds, times.tokenize_seconds, times.encode_seconds, times.prefill_seconds, times.decode_seconds})
+  for (double seconds : {times.load_seconds, times.tokenize_seconds, times.encode_seconds,
+                         times.prefill_seconds, times.decode_seconds})
     EXPECT_GT(seconds, 0);
 }
 

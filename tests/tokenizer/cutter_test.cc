@@ -90,7 +90,8 @@ TEST_F(Cutting, AMegabyteIsEncodedAFewTimesOver) {
   while (letters.size() < size) letters += static_cast<char>('a' + random() % 26);
   while (words.size() < size) words += "yesterday ";
   while (unknown.size() < size) unknown += "☃";
-  while (mixed.size() < size) mixed += "a " + std::string(random() % 3000, 'x') + std::string(random() % 3000, ' ');
+  while (mixed.size() < size)
+    mixed += "a " + std::string(random() % 3000, 'x') + std::string(random() % 3000, ' ');
   for (const std::string* text : {&letters, &words, &unknown, &spaces, &mixed}) {
     cut(*text, 128);
     EXPECT_LT(encoded_bytes_, 12 * size) << text->substr(0, 20);
@@ -99,12 +100,14 @@ TEST_F(Cutting, AMegabyteIsEncodedAFewTimesOver) {
 
 TEST_F(Cutting, HugeLimitsDoNotOverflow) {
   for (size_t limit : {SIZE_MAX, SIZE_MAX / 8 + 1}) EXPECT_EQ(cut("you you", limit), Parts{"you you"});
-  EXPECT_EQ(cut(std::string(600000, 'a'), SIZE_MAX).size(), 3u) << "parts stay within what is encoded at once";
+  EXPECT_EQ(cut(std::string(600000, 'a'), SIZE_MAX).size(), 3u)
+      << "parts stay within what is encoded at once";
 }
 
 TEST_F(Cutting, AnyTextIsCoveredAndFitsAndCutsTheSameAgain) {
-  const std::string_view alphabet[] = {"a", "you", " ", "  ", ".", ", ", "☃", "ﷺ", "中", "é", "\xFF", "\xE2\x80", "'",
-                                       ">>fr<<", "\n", "</s>", "3.14", "\xE2\x96\x81"};
+  const std::string_view alphabet[] = {"a", "you",    " ",  "  ",   ".",    ", ",
+                                       "☃", "ﷺ",      "中", "é",    "\xFF", "\xE2\x80",
+                                       "'", ">>fr<<", "\n", "</s>", "3.14", "\xE2\x96\x81"};
   for (uint32_t seed = 0; seed < 300; ++seed) {
     std::mt19937 random(seed);
     std::string text;

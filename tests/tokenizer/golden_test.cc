@@ -20,7 +20,8 @@ std::vector<Sentence> sentences_of(const GoldenModel& model) {
   std::vector<Sentence> sentences;
   for (const std::string& line : lines_of(model.greedy_file)) {
     auto json = nlohmann::json::parse(line);
-    sentences.push_back({json.at("source"), json.at("source_ids"), json.at("target_ids"), json.at("translation")});
+    sentences.push_back(
+        {json.at("source"), json.at("source_ids"), json.at("target_ids"), json.at("translation")});
   }
   return sentences;
 }

@@ -16,9 +16,9 @@ bool survives(const std::string& model) {
   auto subwords = Subwords::create(model);
   if (!subwords) return false;
   using namespace std::string_view_literals;
-  for (std::string_view text : {"Hello ﬁne ﷺ world ½ ①②③ が ㍿"sv,
-                                "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"sv,
-                                "\0\0 \0"sv, "\xFF\xE2\x80 \xF0\x9F"sv, ""sv, "…\u3000Ａ Ｂ"sv}) {
+  for (std::string_view text :
+       {"Hello ﬁne ﷺ world ½ ①②③ が ㍿"sv, "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"sv, "\0\0 \0"sv,
+        "\xFF\xE2\x80 \xF0\x9F"sv, ""sv, "…\u3000Ａ Ｂ"sv}) {
     auto pieces = subwords->encode(text);
     if (!pieces) continue;
     std::vector<std::string_view> views(pieces->texts.begin(), pieces->texts.end());
@@ -32,13 +32,15 @@ std::string error_of(const SpmModel& model) {
   return subwords ? "none" : subwords.error().message;
 }
 
-// A trie of one block of 256 units, every unit unused, to be bent. The unit of a state has base = index ^ offset.
+// A trie of one block of 256 units, every unit unused, to be bent. The unit of a state has base = index ^
+// offset.
 struct Trie {
   std::vector<uint32_t> units;
   std::string replacements = std::string("\0x\0", 3);
   Trie() {
-    for (uint32_t i = 0; i < 256; ++i) units.push_back(i ^ 0xEE);  // children of base 0xEE, which no state has
-    units[0] = 1 << 10;                                           // the root: base 1
+    for (uint32_t i = 0; i < 256; ++i)
+      units.push_back(i ^ 0xEE);  // children of base 0xEE, which no state has
+    units[0] = 1 << 10;           // the root: base 1
   }
   std::string map() const {
     std::string out(4 + units.size() * 4, '\0');
@@ -55,8 +57,8 @@ uint32_t unit(uint32_t label, uint32_t offset, bool has_value = false) {
 
 TEST(HostileModel, AHandMadeModelAndTrieAreAccepted) {
   EXPECT_EQ(error_of(SpmModel{}), "none");
-  Trie trie;                                  // 'a' -> "x"
-  trie.units[1 ^ 'a'] = unit('a', 2, true);   // base (1 ^ 'a') ^ 2
+  Trie trie;                                 // 'a' -> "x"
+  trie.units[1 ^ 'a'] = unit('a', 2, true);  // base (1 ^ 'a') ^ 2
   trie.units[1 ^ 'a' ^ 2] = kIsValue | 1;
   auto subwords = Subwords::create(serialize({.character_map = trie.map(), .extra = {}}));
   ASSERT_TRUE(subwords.has_value()) << subwords.error().message;
@@ -66,7 +68,8 @@ TEST(HostileModel, AHandMadeModelAndTrieAreAccepted) {
 TEST(HostileModel, ATrieThatLeavesItsArrayIsRefused) {
   Trie trie;
   trie.units[0] = unit(0, 256);
-  EXPECT_NE(error_of({.character_map = trie.map(), .extra = {}}).find("leaves its 256 units"), std::string::npos);
+  EXPECT_NE(error_of({.character_map = trie.map(), .extra = {}}).find("leaves its 256 units"),
+            std::string::npos);
   trie.units[0] = unit(0, 1) | 0x200 | (0x1FFFFFu << 10);
   EXPECT_NE(error_of({.character_map = trie.map(), .extra = {}}).find("leaves its"), std::string::npos);
 }
@@ -84,7 +87,8 @@ TEST(HostileModel, AReplacementOutsideItsTableIsRefused) {
 }
 
 TEST(HostileModel, ATrieThatLoopsIsRefused) {
-  // 'a' leads back to the state that it came from: "aaaa..." would overflow the library's array of 32 matches.
+  // 'a' leads back to the state that it came from: "aaaa..." would overflow the library's array of 32
+  // matches.
   Trie trie;
   trie.units[1 ^ 'a'] = unit('a', 'a', true);  // base 1 again
   trie.units[1] = kIsValue | 1;
@@ -115,7 +119,8 @@ TEST(HostileModel, WrongSizesOfACharacterMapAreRefused) {
   for (uint32_t bytes : {0u, 4u, 1023u, 1028u, 2048u, 0xFFFFFC00u}) {
     std::string map = good;
     std::memcpy(map.data(), &bytes, 4);
-    EXPECT_NE(error_of({.character_map = map, .extra = {}}).find("character map"), std::string::npos) << bytes;
+    EXPECT_NE(error_of({.character_map = map, .extra = {}}).find("character map"), std::string::npos)
+        << bytes;
   }
   EXPECT_NE(error_of({.character_map = "abc", .extra = {}}).find("character map"), std::string::npos);
 }
@@ -152,8 +157,9 @@ TEST(HostileModel, TooManyNestedUserSymbolsAreRefused) {
 
 TEST(HostileModel, ASecondCopyOfAMessageIsRefused) {
   EXPECT_NE(error_of({.character_map = {}, .extra = protobuf_field(3, "")}).find("twice"), std::string::npos);
-  EXPECT_NE(error_of({.character_map = {}, .extra = protobuf_field(4, std::string(70000, 'x'))}).find("self-test"),
-            std::string::npos);
+  EXPECT_NE(
+      error_of({.character_map = {}, .extra = protobuf_field(4, std::string(70000, 'x'))}).find("self-test"),
+      std::string::npos);
 }
 
 TEST(HostileModel, ScoresNearTheEndOfFloatDoNoHarm) {

@@ -16,9 +16,9 @@ namespace fs = std::filesystem;
 class HuggingFaceDirectory : public ::testing::Test {
  protected:
   void SetUp() override {
-    directory_ = fs::temp_directory_path() /
-                 ("duet_tokenizer_" + std::to_string(::getpid()) + "_" +
-                  ::testing::UnitTest::GetInstance()->current_test_info()->name());
+    directory_ =
+        fs::temp_directory_path() / ("duet_tokenizer_" + std::to_string(::getpid()) + "_" +
+                                     ::testing::UnitTest::GetInstance()->current_test_info()->name());
     fs::create_directories(directory_);
     write("source.spm", serialize(SpmModel{}));
     write("target.spm", serialize(SpmModel{}));
@@ -35,7 +35,8 @@ class HuggingFaceDirectory : public ::testing::Test {
   // The message must name the file and every word given.
   void expect_error(Result<TokenizerFiles> result, std::initializer_list<const char*> words) {
     ASSERT_FALSE(result.has_value());
-    for (const char* word : words) EXPECT_NE(result.error().message.find(word), std::string::npos) << result.error().message;
+    for (const char* word : words)
+      EXPECT_NE(result.error().message.find(word), std::string::npos) << result.error().message;
   }
 
   fs::path directory_;
@@ -103,7 +104,9 @@ TEST_F(HuggingFaceDirectory, VocabularyMistakesAreNamed) {
   }
 }
 
-TEST_F(HuggingFaceDirectory, DifferentSizesNeedSeparateVocabularies) { expect_error(read(4, 5), {"separate_vocabs", "5"}); }
+TEST_F(HuggingFaceDirectory, DifferentSizesNeedSeparateVocabularies) {
+  expect_error(read(4, 5), {"separate_vocabs", "5"});
+}
 
 TEST_F(HuggingFaceDirectory, OtherSpecialNamesAreUnsupported) {
   write("tokenizer_config.json", R"({"eos_token": {"content": "[SEP]"}})");

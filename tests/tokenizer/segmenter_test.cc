@@ -19,12 +19,14 @@ Sentences split(std::string_view text, const std::string& locale = "en") {
 }
 
 TEST(SplitSentences, EachSentenceKeepsItsTrailingWhiteSpace) {
-  EXPECT_EQ(split("One is here.  Two?\tThree!\nFour"), (Sentences{"One is here.  ", "Two?\t", "Three!\n", "Four"}));
+  EXPECT_EQ(split("One is here.  Two?\tThree!\nFour"),
+            (Sentences{"One is here.  ", "Two?\t", "Three!\n", "Four"}));
 }
 
 TEST(SplitSentences, QuotesStayWithTheirSentence) {
   EXPECT_EQ(split("He said \"Go away.\" She left."), (Sentences{"He said \"Go away.\" ", "She left."}));
-  EXPECT_EQ(split("« Allez-vous-en. » Elle partit.", "fr"), (Sentences{"« Allez-vous-en. » ", "Elle partit."}));
+  EXPECT_EQ(split("« Allez-vous-en. » Elle partit.", "fr"),
+            (Sentences{"« Allez-vous-en. » ", "Elle partit."}));
   EXPECT_EQ(split("»Geh weg.« Sie ging.", "de"), (Sentences{"»Geh weg.« ", "Sie ging."}));
   EXPECT_EQ(split("« Oui. »", "fr"), Sentences{"« Oui. »"});
 }
@@ -56,8 +58,8 @@ TEST(SplitSentences, NoSegmentIsEmptyOrBlank) {
 }
 
 TEST(SplitSentences, CoversAnyBytesExactly) {
-  const std::string_view alphabet[] = {"a", "B", ". ", ".", "?", "!\n", " ", "\n", "\"", "。", "é", "\xFF", "\xE2\x80",
-                                       "Mr. ", "\xE2\x80\xA8", "中"};
+  const std::string_view alphabet[] = {"a",  "B", ". ",   ".",        "?",    "!\n",          " ", "\n", "\"",
+                                       "。", "é", "\xFF", "\xE2\x80", "Mr. ", "\xE2\x80\xA8", "中"};
   for (uint32_t seed = 0; seed < 2000; ++seed) {
     std::mt19937 random(seed);
     std::string text;
@@ -80,7 +82,8 @@ TEST(SplitSentences, ThreadsWithDifferentLocalesDoNotDisturbEachOther) {
   for (size_t t = 0; t < 4; ++t) {
     threads.emplace_back([&, t] {
       for (int i = 0; i < 50; ++i)
-        wrong[t] += split("Mr. Smith came. He left.", (t + i) % 2 ? "en" : "").size() != ((t + i) % 2 ? 2u : 3u);
+        wrong[t] +=
+            split("Mr. Smith came. He left.", (t + i) % 2 ? "en" : "").size() != ((t + i) % 2 ? 2u : 3u);
     });
   }
   for (std::thread& thread : threads) thread.join();

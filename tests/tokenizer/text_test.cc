@@ -30,11 +30,11 @@ TEST(SanitizeUtf8, EachMaximalIllFormedSubsequenceIsOneReplacement) {
     size_t replaced;
   };
   const Case cases[] = {
-      {"\xC0\xAF\xE0\x80\xBF\xF0\x81\x82\x41", f(8) + "A", 8},                // non-shortest forms
-      {"\xED\xA0\x80\xED\xBF\xBF\xED\xAF\x41", f(8) + "A", 8},                // surrogates
-      {"\xF4\x91\x92\x93\xFF\x41\x80\xBF\x42", f(5) + "A" + f(2) + "B", 7},   // beyond U+10FFFF
-      {"\xE1\x80\xE2\xF0\x91\x92\xF1\xBF\x41", f(4) + "A", 4},                // truncated
-      {"caf\xE9", "caf" + f(1), 1},                                           // Latin-1
+      {"\xC0\xAF\xE0\x80\xBF\xF0\x81\x82\x41", f(8) + "A", 8},               // non-shortest forms
+      {"\xED\xA0\x80\xED\xBF\xBF\xED\xAF\x41", f(8) + "A", 8},               // surrogates
+      {"\xF4\x91\x92\x93\xFF\x41\x80\xBF\x42", f(5) + "A" + f(2) + "B", 7},  // beyond U+10FFFF
+      {"\xE1\x80\xE2\xF0\x91\x92\xF1\xBF\x41", f(4) + "A", 4},               // truncated
+      {"caf\xE9", "caf" + f(1), 1},                                          // Latin-1
       {"\xF0\x9F\x98", f(1), 1},
       {"\x80", f(1), 1},
   };
@@ -49,8 +49,14 @@ TEST(SanitizeUtf8, EachMaximalIllFormedSubsequenceIsOneReplacement) {
 
 TEST(Strip, RemovesWhatPythonCallsSpaceAtBothEnds) {
   EXPECT_EQ(strip("  a b \t\r\n"), "a b");
-  EXPECT_EQ(strip("\xC2\xA0\xE3\x80\x80\x1F" "a\xE2\x80\xA8\xC2\x85"), "a");
-  EXPECT_EQ(strip("\xE2\x80\x8B" "a"), "\xE2\x80\x8B" "a") << "U+200B is no space in Python";
+  EXPECT_EQ(strip("\xC2\xA0\xE3\x80\x80\x1F"
+                  "a\xE2\x80\xA8\xC2\x85"),
+            "a");
+  EXPECT_EQ(strip("\xE2\x80\x8B"
+                  "a"),
+            "\xE2\x80\x8B"
+            "a")
+      << "U+200B is no space in Python";
   EXPECT_EQ(strip(" \xC2\xA0 "), "");
   EXPECT_EQ(strip("a\xA0"), "a\xA0") << "an ill-formed byte is not U+00A0";
 }

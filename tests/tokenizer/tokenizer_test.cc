@@ -12,7 +12,8 @@ namespace {
 using Ids = std::vector<int32_t>;
 using Pieces = std::vector<std::string>;
 
-// small-a: "</s>" 0, "<unk>" 1, "<pad>" 694. Expected ids are transformers 5.23.0's, unless a test says otherwise.
+// small-a: "</s>" 0, "<unk>" 1, "<pad>" 694. Expected ids are transformers 5.23.0's, unless a test says
+// otherwise.
 class SmallTokenizer : public ::testing::Test {
  protected:
   Ids encode(std::string_view text) { return loaded_.tokenizer->encode(text).value().ids; }
@@ -31,7 +32,8 @@ LoadedTokenizer with_language_token() {
 }
 
 TEST_F(SmallTokenizer, EmptyAndBlankTextsAreOnlyTheEndOfSentence) {
-  for (const char* text : {"", " ", "\t\n ", "\xE2\x96\x81", "\xC2\xA0"}) EXPECT_EQ(encode(text), Ids{0}) << text;
+  for (const char* text : {"", " ", "\t\n ", "\xE2\x96\x81", "\xC2\xA0"})
+    EXPECT_EQ(encode(text), Ids{0}) << text;
 }
 
 TEST_F(SmallTokenizer, UnknownPiecesBecomeUnk) {
@@ -46,7 +48,8 @@ TEST_F(SmallTokenizer, NulIsACharacterThatCutsNothingOff) {
 }
 
 TEST_F(SmallTokenizer, SpecialNamesInATextAreText) {
-  // The reference reads these as control symbols; Duet's ids are those of the pieces that SentencePiece makes.
+  // The reference reads these as control symbols; Duet's ids are those of the pieces that SentencePiece
+  // makes.
   EXPECT_EQ(source_pieces(*loaded_.tokenizer, encode("a </s> b")),
             (Pieces{"▁a", "▁", "<unk>", "s", "<unk>", "▁b", "</s>"}));
   EXPECT_EQ(source_pieces(*loaded_.tokenizer, encode("<pad>")),
@@ -66,7 +69,8 @@ TEST_F(SmallTokenizer, ALeadingLanguageTokenIsOneEntryAndTheRestIsText) {
 TEST_F(SmallTokenizer, IllFormedUtf8IsAnUnknownPiece) {
   EXPECT_EQ(encode("a\xFF"), (Ids{306, 1, 0}));
   EXPECT_EQ(encode("\xF0\x9F"), (Ids{237, 1, 0}));
-  EXPECT_EQ(encode("a\xEF\xBF\xBD"), (Ids{306, 0})) << "a U+FFFD of the text itself is dropped by these models";
+  EXPECT_EQ(encode("a\xEF\xBF\xBD"), (Ids{306, 0}))
+      << "a U+FFFD of the text itself is dropped by these models";
 }
 
 TEST_F(SmallTokenizer, ATextTooLongToEncodeAtOnceIsAnError) {
@@ -96,9 +100,11 @@ TEST_F(SmallTokenizer, RangesPointAtTheBytesOfEachPiece) {
   const std::string text = "a  ☃ you";
   const Encoding encoding = loaded_.tokenizer->encode(text).value();
   Pieces covered;
-  for (const ByteRange& range : encoding.ranges) covered.push_back(text.substr(range.begin, range.end - range.begin));
+  for (const ByteRange& range : encoding.ranges)
+    covered.push_back(text.substr(range.begin, range.end - range.begin));
   EXPECT_EQ(covered, (Pieces{"a", "  ", "☃", " you", ""}));
-  EXPECT_EQ(loaded_.tokenizer->encode(">>fr<< a").value().ranges, (std::vector<ByteRange>{{0, 6}, {7, 8}, {8, 8}}));
+  EXPECT_EQ(loaded_.tokenizer->encode(">>fr<< a").value().ranges,
+            (std::vector<ByteRange>{{0, 6}, {7, 8}, {8, 8}}));
 }
 
 TEST(Tokenizer, AKnownLanguageTokenIsItsVocabularyEntry) {
@@ -112,7 +118,8 @@ TEST(Tokenizer, LaterPartsTakeTheLanguageTokenOfTheText) {
   const LanguageToken split = split_language_token(text);
   EXPECT_EQ(split.token, ">>fra<<");
   EXPECT_EQ(split.rest, " hello");
-  EXPECT_EQ(loaded.tokenizer->encode(split.rest, split.token).value().ids, loaded.tokenizer->encode(text).value().ids);
+  EXPECT_EQ(loaded.tokenizer->encode(split.rest, split.token).value().ids,
+            loaded.tokenizer->encode(text).value().ids);
   // With a token given, even an empty one, the text is all text.
   const Encoding all_text = loaded.tokenizer->encode(">>fr<< a", "").value();
   EXPECT_EQ(all_text.ids, loaded.tokenizer->encode(" >>fr<< a").value().ids);
@@ -128,7 +135,8 @@ TEST(Tokenizer, SeparateVocabulariesEncodeAndDecodeEachWithItsOwn) {
   EXPECT_NE(tokenizer.encode("Tous").value().ids, target.ids);
 }
 
-// As in the reference: a control piece of the model that joins the pieces is invisible, to the other it is text.
+// As in the reference: a control piece of the model that joins the pieces is invisible, to the other it is
+// text.
 TEST(Tokenizer, PiecesAreJoinedBySourceSpmWhenTheVocabularyIsShared) {
   for (bool separate : {false, true}) {
     auto files = std::make_unique<TokenizerFiles>();
@@ -160,12 +168,10 @@ TEST_P(PieceSpelledLikeASpecialName, NeverBecomesASpecialId) {
 }
 
 INSTANTIATE_TEST_SUITE_P(UserDefined, PieceSpelledLikeASpecialName,
-                         ::testing::Values(SpmModel{.pieces = {{"<unk>", 0, 2},
-                                                               {"▁", -3, 1},
-                                                               {"</s>", 0, 4},
-                                                               {"<pad>", 0, 4}},
-                                                    .character_map = {},
-                                                    .extra = {}}));
+                         ::testing::Values(SpmModel{
+                             .pieces = {{"<unk>", 0, 2}, {"▁", -3, 1}, {"</s>", 0, 4}, {"<pad>", 0, 4}},
+                             .character_map = {},
+                             .extra = {}}));
 // With no ASCII pieces, the unknown characters of "</s>" are merged into one piece of that spelling.
 INSTANTIATE_TEST_SUITE_P(MergedUnknown, PieceSpelledLikeASpecialName, ::testing::Values(SpmModel{}));
 

@@ -9,7 +9,9 @@
 namespace duet::tokenizer {
 namespace {
 
-std::span<const std::byte> bytes(const std::string& text) { return std::as_bytes(std::span(text.data(), text.size())); }
+std::span<const std::byte> bytes(const std::string& text) {
+  return std::as_bytes(std::span(text.data(), text.size()));
+}
 
 const std::vector<std::string> kPieces{"</s>", "<unk>", "▁the", "a", "ab", "", "▁", "zebra", "☃", "<pad>"};
 
@@ -23,7 +25,8 @@ TEST(Vocabulary, EveryPieceLeadsToItsIdAndBack) {
     EXPECT_EQ(table.piece(id), kPieces[id]);
     EXPECT_EQ(table.id(kPieces[id]), id);
   }
-  for (const char* absent : {"▁th", "▁thee", "b", "~", "</S>", "!"}) EXPECT_EQ(table.id(absent), std::nullopt) << absent;
+  for (const char* absent : {"▁th", "▁thee", "b", "~", "</S>", "!"})
+    EXPECT_EQ(table.id(absent), std::nullopt) << absent;
 }
 
 TEST(Vocabulary, ReadsAnUnalignedSectionInPlace) {
@@ -51,7 +54,8 @@ TEST(Vocabulary, SerializeRefusesDoublesAndIllFormedPieces) {
 
 TEST(Vocabulary, EveryTruncationIsAnError) {
   const std::string blob = section();
-  for (size_t size = 0; size < blob.size(); ++size) EXPECT_FALSE(Vocabulary::open(bytes(blob).first(size)).has_value());
+  for (size_t size = 0; size < blob.size(); ++size)
+    EXPECT_FALSE(Vocabulary::open(bytes(blob).first(size)).has_value());
   const std::string longer = blob + "x";
   EXPECT_FALSE(Vocabulary::open(bytes(longer)).has_value());
 }
