@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "model/marian_builder.h"
+#include "runner/elapsed.h"
 #include "runner/line_input.h"
 #include "runner/translator.h"
 
@@ -14,10 +15,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr size_t kMostLatencyLines = 200;  // of a long text: enough for the 95th percentile
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 Spread spread_map(const std::vector<double>& values, auto&& function) {
   std::vector<double> mapped;

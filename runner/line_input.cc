@@ -51,6 +51,12 @@ Result<LineInput> LineInput::open(const std::string& path) {
   return input;
 }
 
+LineInput LineInput::of_arguments(const std::vector<std::string>& texts) {
+  std::string all;
+  for (const std::string& text : texts) all += text + "\n";
+  return of_text(std::move(all));
+}
+
 LineInput LineInput::of_text(std::string text) {
   LineInput input("arguments", -1);
   input.buffer_ = std::move(text);

@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "memory/error.h"
 
@@ -19,6 +20,8 @@ class LineInput {
   // "-" is standard input. Errors: kIo.
   static Result<LineInput> open(const std::string& path);
   static LineInput of_text(std::string text);  // lines of a text; a final line feed makes no line of its own
+  // Each text as if it stood in a file, with a line feed.
+  static LineInput of_arguments(const std::vector<std::string>& texts);
 
   LineInput(LineInput&& other) noexcept;
   LineInput& operator=(LineInput&&) = delete;

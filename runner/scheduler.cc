@@ -4,15 +4,9 @@
 #include <chrono>
 
 #include "model/cache_layout.h"
+#include "runner/elapsed.h"
 
 namespace duet::runner {
-namespace {
-
-double seconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-
-}  // namespace
 
 Scheduler::Scheduler(EncoderDecoderRunner& runner) : runner_(runner) {
   auto slots = static_cast<size_t>(runner.slots());

@@ -139,10 +139,8 @@ Result<int> run(const Options& options) {
                                                  program->section(kTargetVocabulary)});
   if (!tokenizer)
     return failure(tokenizer.error().code, "{}: {}", program->path(), tokenizer.error().message);
-  std::string all;
-  for (const std::string& text : options.texts) all += text + "\n";
   DUET_ASSIGN(auto input, options.texts.empty() ? LineInput::open("-")
-                                                : Result<LineInput>(LineInput::of_text(std::move(all))));
+                                                : Result<LineInput>(LineInput::of_arguments(options.texts)));
   DUET_ASSIGN(auto output, TextOutput::open(""));
   return TokenizeJob(options, *tokenizer, std::move(input), std::move(output)).run();
 }

@@ -10,6 +10,7 @@
 
 #include "model/kernels/kernels.h"
 #include "runner/command_line.h"
+#include "runner/elapsed.h"
 #include "runner/line_input.h"
 #include "runner/text_output.h"
 #include "runner/translator.h"
@@ -38,10 +39,6 @@ struct Options {
   LimitOptions limits;
   LogOptions log;
 };
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 // Not getrusage(): its peak includes the process that started this one.
 uint64_t peak_rss_bytes() {
@@ -317,9 +314,7 @@ class TranslateJob {
 
 Result<LineInput> open_input(const Options& options) {
   if (options.texts.empty()) return LineInput::open(options.input.empty() ? "-" : options.input);
-  std::string all;
-  for (const std::string& text : options.texts) all += text + "\n";
-  return LineInput::of_text(std::move(all));
+  return LineInput::of_arguments(options.texts);
 }
 
 // A file's name instead of its text is what a person types first.
