@@ -53,6 +53,11 @@ class Session {
 
   // A shared buffer, for looking at and for tests; an empty view if there is none.
   TensorView shared(std::string_view name);
+  // All shared buffers, as they lie: what a session's state is. Whoever writes to it may write anything; the
+  // operators check what they find.
+  std::span<std::byte> shared_arena() {
+    return {memory_.arena(memory::ArenaId::kShared), memory_.arena_bytes(memory::ArenaId::kShared)};
+  }
 
   // Instead of the fast kernels: the operators' decompositions, slow and canonical. `observer` is told every
   // named value ("model.encoder.layers.0.fc1").
