@@ -8,31 +8,19 @@
 namespace duet::memory {
 namespace {
 
-// The method whose line says "Allocated": the first that uses the arena, else the first of all.
-template <class Bytes>
-size_t first_user(std::span<const MethodMemory> methods, Bytes bytes) {
-  auto it = std::ranges::find_if(methods, [&](const MethodMemory& m) { return bytes(m) > 0; });
-  return it == methods.end() ? 0 : static_cast<size_t>(it - methods.begin());
-}
-
 void log_methods(std::span<const MethodMemory> methods, uint64_t workspace_bytes, uint64_t shared_bytes) {
-  size_t workspace_user = first_user(methods, [](const MethodMemory& m) { return m.workspace_bytes; });
-  size_t shared_user = first_user(methods, [](const MethodMemory& m) { return m.shared_bytes; });
-  for (size_t i = 0; i < methods.size(); ++i) {
-    const MethodMemory& m = methods[i];
-    if (i == workspace_user) {
-      log(LogLevel::kInfo, fmt::format("Allocated normal buffer for method {}, memory id 0, size {}", m.name,
-                                       workspace_bytes));
-    } else if (m.workspace_bytes > 0) {
-      log(LogLevel::kInfo, fmt::format("Reusing normal buffer for method {}, memory id 0, size {}", m.name,
-                                       m.workspace_bytes));
-    }
-    if (i == shared_user && shared_bytes > 0) {
+  bool shared_allocated = false;
+  for (const MethodMemory& m : methods) {
+    const bool first = &m == methods.data();
+    if (first || m.workspace_bytes > 0 || m.shared_bytes > 0)
       log(LogLevel::kInfo,
-          fmt::format("Allocated shared buffer for method {}, memory id 1, size {}", m.name, shared_bytes));
-    } else if (m.shared_bytes > 0) {
-      log(LogLevel::kInfo,
-          fmt::format("Reusing shared buffer for method {}, memory id 1, size {}", m.name, m.shared_bytes));
+          fmt::format("{} normal buffer for method {}, memory id 0, size {}", first ? "Allocated" : "Reusing",
+                      m.name, first ? workspace_bytes : m.workspace_bytes));
+    if (m.shared_bytes > 0) {
+      log(LogLevel::kInfo, fmt::format("{} shared buffer for method {}, memory id 1, size {}",
+                                       shared_allocated ? "Reusing" : "Allocated", m.name,
+                                       shared_allocated ? m.shared_bytes : shared_bytes));
+      shared_allocated = true;
     }
   }
 }

@@ -32,9 +32,9 @@ class SharedMemoryManager {
   //   Allocated normal buffer for method NAME, memory id 0, size BYTES
   //   Allocated shared buffer for method NAME, memory id 1, size BYTES
   //   Reusing normal buffer for method NAME, memory id 0, size BYTES
-  // An arena is allocated for the first method that uses it: that line gives the bytes mapped, for all
-  // methods. A "Reusing" line gives the bytes that its own method uses, and a method that uses none has no
-  // line. (If no method has a workspace, the first one says so with size 0.) The io arena is one debug line.
+  // The first method's lines say "Allocated", with the bytes mapped for all methods; a "Reusing" line gives
+  // what its own method uses. A method without a workspace and without state has no lines (but the first has
+  // a normal one), and one without state no shared line. The io arena is one debug line.
   // REQUIRES: no method uses more than shared_bytes of the shared arena.
   // Errors: kOutOfMemory.
   static Result<SharedMemoryManager> create(std::span<const MethodMemory> methods, uint64_t shared_bytes,

@@ -1,5 +1,7 @@
 #include "model/session.h"
 
+#include <fnmatch.h>
+
 #include <algorithm>
 #include <cfenv>
 #include <chrono>
@@ -161,6 +163,7 @@ void Session::compile() {
     const Method& method = definition.methods[m];
     const MethodPlan& plan = plan_.methods[m];
     CompiledMethod& compiled = methods_[m];
+    compiled.method = &method;
     auto views = [&](const auto& refs) {
       std::vector<TensorView> result;
       for (ValueRef ref : refs) result.push_back(view(method, plan, ref));
@@ -267,11 +270,16 @@ Status Session::bind(const Method& method, CompiledMethod& compiled, std::span<c
 }
 
 Result<std::span<const TensorView>> Session::execute(int method, std::span<const TensorView> inputs) {
-  const ProgramDefinition& definition = program_->definition();
   if (method < 0 || method >= static_cast<int>(methods_.size()))
     return failure(ErrorCode::kUsage, "no method {}; the program has {}", method, methods_.size());
   CompiledMethod& compiled = methods_[static_cast<size_t>(method)];
-  const Method& spec = definition.methods[static_cast<size_t>(method)];
+  const Method& spec = *compiled.method;
+  memory::InUse in_use(in_use_);
+  if (!in_use)
+    return failure(ErrorCode::kUsage,
+                   "method {}: the session is in use by another call; a session serves one caller at a time, "
+                   "make one for each thread",
+                   spec.name);
   Status status = bind(spec, compiled, inputs);
   if (status) status = reference_ ? run_reference(compiled) : run_steps(compiled);
   if (!status) return failure(status.error().code, "method {}: {}", spec.name, status.error().message);
@@ -281,11 +289,7 @@ Result<std::span<const TensorView>> Session::execute(int method, std::span<const
 Status Session::run_steps(CompiledMethod& method) {
   running_ = &method;
   failed_step_ = INT32_MAX;
-  if (step_observer_)
-    run_worker({0, 1});
-  else
-    team_->run([](void* session, Worker worker) { static_cast<Session*>(session)->run_worker(worker); },
-               this);
+  team_->run([](void* session, Worker worker) { static_cast<Session*>(session)->run_worker(worker); }, this);
   if (failed_step_ != INT32_MAX) return tl::make_unexpected(error_);
   return {};
 }
@@ -306,9 +310,9 @@ void Session::run_worker(Worker worker) {
     if (worker.count > 1) team_->barrier();
   };
   const auto& steps = running_->steps;
-  uint64_t* nanoseconds =
-      worker.index == 0 && !running_->nanoseconds.empty() ? running_->nanoseconds.data() : nullptr;
-  uint64_t before = nanoseconds ? now_nanoseconds() : 0;
+  const bool hooked = !running_->hooks.empty();
+  const bool timed = worker.index == 0 && (hooked || !running_->nanoseconds.empty());
+  uint64_t before = timed ? now_nanoseconds() : 0;
   for (size_t i = 0; i < steps.size(); ++i) {
     const Operator& op = *steps[i].operation->op;
     int index = static_cast<int>(i);
@@ -323,27 +327,60 @@ void Session::run_worker(Worker worker) {
         attempt(op.finish(steps[i].step));
     }
     // Steps that worker 0 runs alone need no meeting between them.
+    const bool watched = hooked && !running_->hooks[i].empty();
     bool alone = !op.parallel() && i + 1 < steps.size() && !steps[i + 1].operation->op->parallel();
-    if (!alone) {
+    if (!alone || watched) {
       meet();
       if (failed_step_.load(std::memory_order_acquire) <= index) return;
     }
-    if (nanoseconds) {
+    if (timed) {
       uint64_t now = now_nanoseconds();
-      nanoseconds[i] += now - before;
+      if (!running_->nanoseconds.empty()) running_->nanoseconds[i] += now - before;
+      if (watched) {
+        call_hooks(*running_, i, now - before);
+        now = now_nanoseconds();
+      }
       before = now;
     }
-    if (step_observer_) step_observer_(*steps[i].operation, steps[i].step);
+    if (watched) meet();  // the next step may work in the memory that the hook looks at
   }
 }
 
 Status Session::run_reference(CompiledMethod& method) {
   FloatingPointMode mode;
-  for (CompiledStep& step : method.steps) {
+  for (size_t i = 0; i < method.steps.size(); ++i) {
+    const CompiledStep& step = method.steps[i];
+    uint64_t before = method.hooks.empty() ? 0 : now_nanoseconds();
     ReferencePrimitives primitives(observer_);
     DUET_TRY(step.operation->op->decompose(step.step, primitives));
+    if (!method.hooks.empty()) call_hooks(method, i, now_nanoseconds() - before);
   }
   return {};
+}
+
+size_t Session::add_hook(const std::string& pattern, OperatorHook hook) {
+  size_t matches = 0;
+  for (CompiledMethod& method : methods_) {
+    for (size_t i = 0; i < method.steps.size(); ++i) {
+      if (::fnmatch(pattern.c_str(), method.steps[i].operation->name.c_str(), 0) != 0) continue;
+      method.hooks.resize(method.steps.size());
+      method.hooks[i].push_back(hooks_.size());
+      ++matches;
+    }
+  }
+  hooks_.push_back(std::move(hook));
+  return matches;
+}
+
+void Session::remove_hooks() {
+  for (CompiledMethod& method : methods_) method.hooks.clear();
+  hooks_.clear();
+}
+
+void Session::call_hooks(const CompiledMethod& method, size_t step, uint64_t nanoseconds) const {
+  const CompiledStep& compiled = method.steps[step];
+  for (size_t hook : method.hooks[step])
+    hooks_[hook]({*method.method, *compiled.operation, compiled.inputs, compiled.outputs, nanoseconds});
 }
 
 void Session::use_reference(ReferencePrimitives::Observer observer) {

@@ -4,7 +4,8 @@
 // Invariants:
 //  1. A call either fails in its checks and changes nothing, or runs to its end.
 //  2. Results do not depend on the number of threads, nor on what arenas held where nothing was written.
-//  3. Nothing is allocated between create() and the destructor, except for error messages.
+//  3. Nothing is allocated between create() and the destructor, except for error messages and hooks.
+//  4. A call that comes while another thread's call runs is refused, and changes nothing.
 #pragma once
 
 #include <functional>
@@ -13,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "memory/in_use.h"
 #include "memory/shared_memory_manager.h"
 #include "model/memory_plan.h"
 #include "model/operators/operator.h"
@@ -21,6 +23,17 @@
 #include "model/thread_team.h"
 
 namespace duet::model {
+
+// An operator that has just been executed, as a hook sees it: the views are valid during the hook only, and
+// are not to be written to. What an operator changes in place is among its inputs (Operator::written_inputs).
+struct OperatorEvent {
+  const Method& method;
+  const Operation& operation;           // name, kind, attributes, which tensors
+  std::span<const TensorView> inputs;   // in the order of operation.inputs
+  std::span<const TensorView> outputs;  // in the order of operation.outputs
+  uint64_t nanoseconds;                 // wall time, the wait for the slowest thread included
+};
+using OperatorHook = std::function<void(const OperatorEvent&)>;
 
 struct SessionOptions {
   Limits limits;
@@ -43,7 +56,8 @@ class Session {
 
   // Runs a method. `inputs` are in the order of the method's inputs; they are copied. The outputs stay valid
   // until the next call of this session. Errors: kUsage for inputs of a wrong count, dtype, shape or value,
-  // and for state that does not allow the call; kExhausted when the cache is full.
+  // for state that does not allow the call, and for a call while another one runs; kExhausted when the cache
+  // is full.
   Result<std::span<const TensorView>> execute(int method, std::span<const TensorView> inputs);
 
   // The outputs of the latest call of a method, by index; valid until the next call.
@@ -62,9 +76,12 @@ class Session {
   // Instead of the fast kernels: the operators' decompositions, slow and canonical. `observer` is told every
   // named value ("model.encoder.layers.0.fc1").
   void use_reference(ReferencePrimitives::Observer observer);
-  // Called after each operator of the fast path, which then runs on one thread.
-  using StepObserver = std::function<void(const Operation&, const Step&)>;
-  void observe_steps(StepObserver observer) { step_observer_ = std::move(observer); }
+  // From now on `hook` is told of every executed operator whose name matches the pattern (of a shell:
+  // "model.decoder.*.fc1"; "*" is all), on the caller's thread, in the order of execution and of add_hook().
+  // Operators wait for their hooks and go on with all threads. A hook must not throw, nor call the session.
+  // Without hooks there is nothing to pay. Gives the number of operators that match; 0 is likely a mistake.
+  size_t add_hook(const std::string& pattern, OperatorHook hook);
+  void remove_hooks();
   void poison_workspace() { memory_.poison_workspace(); }
 
   // Adds up the time of each operator from now on; off, it costs nothing.
@@ -90,11 +107,13 @@ class Session {
     bool distinct = false;
   };
   struct CompiledMethod {
+    const Method* method;
     std::vector<InputBounds> bounds;  // per input
     std::vector<CompiledStep> steps;
     std::vector<TensorView> inputs, outputs;
     std::vector<Patch> patches;
-    std::vector<uint64_t> nanoseconds;  // per step; empty unless timed
+    std::vector<uint64_t> nanoseconds;       // per step; empty unless timed
+    std::vector<std::vector<size_t>> hooks;  // per step, indices of hooks_; empty when no step has any
   };
 
   Session(std::shared_ptr<const Program> program, MemoryPlan plan, memory::SharedMemoryManager memory,
@@ -106,6 +125,7 @@ class Session {
   Status bind_shape(const InputSpec& spec, const TensorView& given);
   Status check_values(const InputSpec& spec, const InputBounds& bounds, const TensorView& given);
   Status run_steps(CompiledMethod& method);
+  void call_hooks(const CompiledMethod& method, size_t step, uint64_t nanoseconds) const;
   Status run_reference(CompiledMethod& method);
   void run_worker(Worker worker);
   void record_failure(int step, const Error& error);
@@ -121,7 +141,8 @@ class Session {
   std::vector<uint8_t> seen_;        // for inputs whose elements must be distinct
   bool reference_ = false;
   ReferencePrimitives::Observer observer_;
-  StepObserver step_observer_;
+  std::vector<OperatorHook> hooks_;
+  memory::InUseFlag in_use_;
 
   // The call in progress, shared by the workers.
   CompiledMethod* running_ = nullptr;

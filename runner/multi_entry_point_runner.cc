@@ -65,6 +65,10 @@ Result<std::map<std::string, Tensor>> MultiEntryPointRunner::execute(
     for (const model::InputSpec& spec : method.inputs) known = known || spec.name == given;
     if (!known) return failure(ErrorCode::kUsage, "method {} has no input \"{}\"", name, given);
   }
+  memory::InUse in_use(in_use_);  // until the outputs are copied
+  if (!in_use)
+    return failure(ErrorCode::kUsage,
+                   "method {}: the runner is in use by another call; make one for each thread", name);
   DUET_ASSIGN(auto outputs, session_->execute(index, views));
   std::map<std::string, Tensor> results;
   for (size_t i = 0; i < outputs.size(); ++i) {

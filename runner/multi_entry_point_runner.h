@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "memory/error.h"
+#include "memory/in_use.h"
 #include "model/program.h"
 #include "model/session.h"
 
@@ -46,8 +47,8 @@ class MultiEntryPointRunner {
 
   std::vector<std::string> methods() const;
 
-  // Outputs by name. Errors: kUsage for an unknown method and for inputs that are missing, surplus or do not
-  // fit.
+  // Outputs by name. Errors: kUsage for an unknown method, for inputs that are missing, surplus or do not
+  // fit, and for a call while another thread's call runs.
   Result<std::map<std::string, Tensor>> execute(const std::string& method,
                                                 const std::map<std::string, Tensor>& inputs);
 
@@ -57,6 +58,7 @@ class MultiEntryPointRunner {
  private:
   explicit MultiEntryPointRunner(std::unique_ptr<model::Session> session) : session_(std::move(session)) {}
   std::unique_ptr<model::Session> session_;
+  memory::InUseFlag in_use_;
 };
 
 }  // namespace duet::runner

@@ -80,16 +80,16 @@ TEST(Log, HasTheFormOfTheReferenceRunner) {
   auto lines = captured.lines();
   ASSERT_TRUE(manager) << manager.error().message;
   ASSERT_FALSE(lines.empty());
-  EXPECT_EQ(message(lines[0]),
-            "Allocated shared buffer for method et_module_init, memory id 1, size 6170224");
+  EXPECT_EQ(message(lines[0]), "Allocated normal buffer for method et_module_init, memory id 0, size 3000");
 }
 
 TEST(Log, TellsWhichMethodAllocatesAndWhichReuse) {
   CapturedStderr captured(LogLevel::kInfo);
   auto manager = SharedMemoryManager::create(kMethods, 6170224, 100);
   std::vector<std::string> expected = {
+      "Allocated normal buffer for method et_module_init, memory id 0, size 3000",
       "Allocated shared buffer for method et_module_init, memory id 1, size 6170224",
-      "Allocated normal buffer for method reset_encode_prefill, memory id 0, size 3000",
+      "Reusing normal buffer for method reset_encode_prefill, memory id 0, size 1000",
       "Reusing shared buffer for method reset_encode_prefill, memory id 1, size 6170224",
       "Reusing normal buffer for method decode, memory id 0, size 3000",
       "Reusing shared buffer for method decode, memory id 1, size 5000",

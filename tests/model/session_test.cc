@@ -7,6 +7,7 @@
 #include <cstring>
 #include <functional>
 #include <random>
+#include <thread>
 
 #include "memory/log.h"
 #include "tests/model/support.h"
@@ -262,17 +263,80 @@ TEST_F(Sessions, GiveTheSameTokensOnTheReferencePath) {
   }
 }
 
-TEST_F(Sessions, TellAnObserverOfEveryOperatorInOrder) {
-  auto session = open_session(program_, {{"slots", 4}}, 4);
-  ASSERT_TRUE(session);
-  std::vector<std::string> seen;
-  session->observe_steps([&](const Operation& operation, const Step&) { seen.push_back(operation.name); });
-  Prefill p;
-  ASSERT_TRUE(session->execute(session->find_method("reset_encode_prefill"), p.views()));
+TEST_F(Sessions, TellAHookOfEveryOperatorInOrderOnTheFastAndTheReferencePath) {
   std::vector<std::string> expected;
   for (const Operation& operation : program_->definition().find_method("reset_encode_prefill")->operations)
     expected.push_back(operation.name);
-  EXPECT_EQ(seen, expected);
+  for (bool reference : {false, true}) {
+    auto session = open_session(program_, {{"slots", 4}}, 4);
+    ASSERT_TRUE(session);
+    if (reference) session->use_reference(nullptr);
+    std::vector<std::string> seen;
+    uint64_t nanoseconds = 0;
+    session->add_hook("*", [&](const OperatorEvent& event) {
+      EXPECT_EQ(event.method.name, "reset_encode_prefill");
+      EXPECT_EQ(event.inputs.size(), event.operation.inputs.size());
+      EXPECT_EQ(event.outputs.size(), event.operation.outputs.size());
+      seen.push_back(event.operation.name);
+      nanoseconds += event.nanoseconds;
+    });
+    Prefill p;
+    ASSERT_TRUE(session->execute(session->find_method("reset_encode_prefill"), p.views()));
+    EXPECT_EQ(seen, expected);
+    EXPECT_GT(nanoseconds, 0u);
+  }
+}
+
+// What hooks see at "*.fc1" and "*norm" in one prefill, as bits.
+std::vector<std::vector<std::byte>> hooked_values(std::shared_ptr<const Program> program, int threads) {
+  auto session = open_session(std::move(program), {{"slots", 4}}, threads);
+  std::vector<std::vector<std::byte>> seen;
+  auto keep = [&](const OperatorEvent& event) {
+    for (const auto& views : {event.inputs, event.outputs})
+      for (const TensorView& view : views)
+        if (view) seen.emplace_back(view.data, view.data + view.bytes());
+  };
+  EXPECT_GT(session->add_hook("*.fc1", keep), 0u);
+  EXPECT_GT(session->add_hook("*norm", keep), 0u);
+  EXPECT_EQ(session->add_hook("nobody", keep), 0u);
+  Prefill p;
+  EXPECT_TRUE(session->execute(session->find_method("reset_encode_prefill"), p.views()));
+  return seen;
+}
+
+TEST_F(Sessions, ShowHooksTheSameBitsOnAnyNumberOfThreads) {
+  auto one = hooked_values(program_, 1);
+  EXPECT_GT(one.size(), 6u);
+  for (int threads : {2, 4}) EXPECT_EQ(hooked_values(program_, threads), one) << threads;
+}
+
+TEST_F(Sessions, CallNoHookThatWasRemoved) {
+  auto session = open_session(program_, {{"slots", 4}}, 2);
+  int calls = 0;
+  session->add_hook("*", [&](const OperatorEvent&) { ++calls; });
+  session->remove_hooks();
+  Prefill p;
+  ASSERT_TRUE(session->execute(session->find_method("reset_encode_prefill"), p.views()));
+  EXPECT_EQ(calls, 0);
+}
+
+TEST_F(Sessions, RefuseACallWhileAnotherOneRuns) {
+  auto session = open_session(program_, {{"slots", 4}}, 2);
+  int prefill = session->find_method("reset_encode_prefill");
+  Prefill p;
+  Error error{ErrorCode::kIo, "none"};
+  session->add_hook("*", [&](const OperatorEvent&) {
+    std::thread([&] {
+      Prefill q;
+      auto refused = session->execute(prefill, q.views());
+      if (!refused) error = refused.error();
+    }).join();
+  });
+  ASSERT_TRUE(session->execute(prefill, p.views()));
+  EXPECT_EQ(error.code, ErrorCode::kUsage);
+  EXPECT_NE(error.message.find("in use by another call"), std::string::npos) << error.message;
+  session->remove_hooks();
+  EXPECT_TRUE(session->execute(prefill, p.views())) << "and takes the next one when it is free";
 }
 
 TEST_F(Sessions, RefuseDistinctInputsWithTooManyValuesInsteadOfNotChecking) {
