@@ -29,7 +29,6 @@ namespace duet::model {
 
 class Operator;
 
-inline constexpr uint32_t kProgramVersion = 1;
 inline constexpr int64_t kPanelWidth =
     16;  // outputs per weight panel: one AVX-512 register, two of AVX2, four of NEON
 

@@ -2,6 +2,7 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
 #include <limits>
 #include <unordered_map>
@@ -297,26 +298,38 @@ class Reader {
   std::unordered_map<std::string, ValueRef> globals_;
 };
 
-Result<ProgramDefinition> parse_program(std::span<const std::byte> file) {
-  if (file.size() < kFixedHeaderBytes || std::memcmp(file.data(), kProgramMagic, sizeof kProgramMagic) != 0)
+Result<std::string_view> checked_header(std::span<const std::byte> file) {
+  if (file.size() < sizeof kProgramMagic ||
+      std::memcmp(file.data(), kProgramMagic, sizeof kProgramMagic) != 0)
     return failure(ErrorCode::kBadInput,
                    "not a Duet program: it does not begin with \"DUET\" "
                    "(make one from a model directory with `duet convert DIR -o FILE`)");
-  uint32_t version = 0;
-  uint64_t header_bytes = 0;
-  std::memcpy(&version, file.data() + 4, sizeof version);
-  std::memcpy(&header_bytes, file.data() + 8, sizeof header_bytes);
-  if (version != kProgramVersion)
+  FixedPart fixed{};
+  std::memcpy(&fixed, file.data(), std::min<size_t>(file.size(), sizeof fixed));
+  if (file.size() >= offsetof(FixedPart, header_bytes) && fixed.version != kProgramVersion)
     return failure(ErrorCode::kBadInput,
-                   "program version {}, this Duet reads version {}: convert the model again", version,
-                   kProgramVersion);
-  if (header_bytes > kMaxHeaderBytes || header_bytes > file.size() - kFixedHeaderBytes)
+                   "program version {}, this Duet reads version {}: run `duet convert` on the model again",
+                   fixed.version, kProgramVersion);
+  if (file.size() < sizeof fixed)
+    return failure(ErrorCode::kBadInput, "{} bytes, expected {} and a header: the file is cut short",
+                   file.size(), sizeof fixed);
+  if (fixed.header_bytes > kMaxHeaderBytes || fixed.header_bytes > file.size() - sizeof fixed)
     return failure(ErrorCode::kBadInput,
-                   "header of {} bytes in a file of {} bytes: the file is cut short or damaged", header_bytes,
-                   file.size());
-  const char* text = reinterpret_cast<const char*>(file.data()) + kFixedHeaderBytes;
-  DUET_ASSIGN(Json json, HeaderJson::parse({text, header_bytes}));
-  uint64_t start = std::min<uint64_t>(data_start(header_bytes), file.size());
+                   "header of {} bytes in a file of {} bytes: the file is cut short or damaged",
+                   fixed.header_bytes, file.size());
+  std::string_view header(reinterpret_cast<const char*>(file.data()) + sizeof fixed, fixed.header_bytes);
+  if (uint64_t seal = fixed_part(header).seal; seal != fixed.seal)
+    return failure(ErrorCode::kBadInput,
+                   "the header is damaged: its checksum is {:016x}, expected {:016x}; copy or convert the "
+                   "program again",
+                   seal, fixed.seal);
+  return header;
+}
+
+Result<ProgramDefinition> parse_program(std::span<const std::byte> file) {
+  DUET_ASSIGN(std::string_view header, checked_header(file));
+  DUET_ASSIGN(Json json, HeaderJson::parse(header));
+  uint64_t start = std::min<uint64_t>(data_start(header.size()), file.size());
   return Reader(file.subspan(start), json).read();
 }
 

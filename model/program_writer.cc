@@ -5,7 +5,9 @@
 #include <xxhash.h>
 
 #include <cerrno>
+#include <cstddef>
 #include <cstring>
+#include <new>
 
 #include "model/program.h"
 #include "model/program_header.h"
@@ -174,6 +176,19 @@ class OutputFile {
 
 }  // namespace
 
+FixedPart fixed_part(std::string_view header, uint32_t version) {
+  FixedPart fixed{{}, version, header.size(), 0};
+  std::memcpy(fixed.magic, kProgramMagic, sizeof fixed.magic);
+  XXH3_state_t* state = XXH3_createState();
+  if (!state) throw std::bad_alloc();
+  XXH3_64bits_reset(state);
+  XXH3_64bits_update(state, &fixed, offsetof(FixedPart, seal));
+  XXH3_64bits_update(state, header.data(), header.size());
+  fixed.seal = XXH3_64bits_digest(state);
+  XXH3_freeState(state);
+  return fixed;
+}
+
 Status write_program(const ProgramDefinition& definition, const std::string& path) {
   struct stat info {};
   // The file is renamed into place, which would replace a device by a file.
@@ -188,9 +203,8 @@ Status write_program(const ProgramDefinition& definition, const std::string& pat
                    kMaxHeaderBytes);
   OutputFile file(path + ".part");
   DUET_TRY(file.create());
-  DUET_TRY(file.write(kProgramMagic, sizeof kProgramMagic));
-  DUET_TRY(file.write(&kProgramVersion, sizeof kProgramVersion));
-  DUET_TRY(file.write(&header_bytes, sizeof header_bytes));
+  FixedPart fixed = fixed_part(header);
+  DUET_TRY(file.write(&fixed, sizeof fixed));
   DUET_TRY(file.write(header.data(), header.size()));
   uint64_t offset = data_start(header_bytes);
   for (auto bytes : data) {

@@ -35,14 +35,11 @@ struct FileParts {
     data = bytes.substr(std::min<size_t>(data_start(header_bytes), bytes.size()));
   }
   std::string join() const { return join(header, data); }
-  static std::string join(const std::string& header, const std::string& data,
-                          uint32_t version = kProgramVersion) {
-    uint64_t length = header.size();
-    std::string bytes = "DUET";
-    bytes.append(reinterpret_cast<const char*>(&version), 4);
-    bytes.append(reinterpret_cast<const char*>(&length), 8);
+  static std::string join(const std::string& header, const std::string& data) {
+    FixedPart fixed = fixed_part(header);
+    std::string bytes(reinterpret_cast<const char*>(&fixed), sizeof fixed);
     bytes += header;
-    bytes.resize(data_start(length), '\0');
+    bytes.resize(data_start(header.size()), '\0');
     return bytes + data;
   }
   std::string header, data;
@@ -125,7 +122,7 @@ TEST_F(ProgramFiles, KeepEverythingThatTheDefinitionSays) {
 TEST_F(ProgramFiles, BeginWithWhatHeadShows) {
   std::string bytes = read_all(path("marian.duet"));
   EXPECT_EQ(bytes.substr(0, 4), "DUET");
-  EXPECT_EQ(bytes.find("{\"producer\":\"duet " DUET_VERSION "\","), 16u);
+  EXPECT_EQ(bytes.find("{\"producer\":\"duet " DUET_VERSION "\","), 24u);
   FileParts parts(bytes);
   EXPECT_EQ(parts.header.back(), '\n');
   Json header = Json::parse(parts.header);
@@ -145,7 +142,7 @@ TEST_F(ProgramFiles, CutShortAnywhereAreErrorsThatNameTheFile) {
     uint64_t header_bytes = FileParts(bytes).header.size();
     std::vector<size_t> lengths = {bytes.size() - 1};
     for (size_t n = 0; n <= 80; ++n) lengths.push_back(n);
-    for (size_t around : {size_t{16} + header_bytes, size_t{data_start(header_bytes)}})
+    for (size_t around : {kFixedHeaderBytes + header_bytes, size_t{data_start(header_bytes)}})
       for (size_t n = around - 2; n <= around + 2; ++n) lengths.push_back(n);
     for (size_t n = 0; n < bytes.size(); n += bytes.size() / 100 + 1) lengths.push_back(n);
     for (size_t n : lengths) {
@@ -230,7 +227,7 @@ TEST_F(ProgramFiles, WithRandomlyChangedBytesAreRefusedOrRunWithoutHarm) {
   Tally tally;
   for (const char* name : {"cache.duet", "marian.duet"}) {
     const std::string bytes = read_all(path(name));
-    size_t header_end = 16 + FileParts(bytes).header.size();
+    size_t header_end = kFixedHeaderBytes + FileParts(bytes).header.size();
     for (int i = 0; i < 800; ++i) {
       std::string changed = bytes;
       for (unsigned n = 1 + static_cast<unsigned>(random() % 3); n > 0; --n) {
@@ -242,6 +239,7 @@ TEST_F(ProgramFiles, WithRandomlyChangedBytesAreRefusedOrRunWithoutHarm) {
                               : c;
       }
       if (random() % 10 == 0) changed.resize(random() % changed.size());
+      if (i % 4 != 0) changed = resealed(std::move(changed));  // so that the checks behind the seal run
       open_and_run(directory_->write("changed.duet", changed), tally, 1 + (i % 8 == 0));
     }
   }
@@ -505,6 +503,20 @@ TEST_F(ProgramFiles, WithHeadersThatAreNoProperJsonAreErrors) {
       FileParts::join(with_metadata("{\"a\":" + repeated("[", 29) + repeated("]", 29) + "}"), parts.data)));
 }
 
+TEST_F(ProgramFiles, WithAnyChangedByteInFrontOfTheDataAreErrors) {
+  std::string bytes = read_all(path("cache.duet"));
+  size_t end = kFixedHeaderBytes + FileParts(bytes).header.size();
+  std::fstream file(directory_->write("changed.duet", bytes),
+                    std::ios::binary | std::ios::in | std::ios::out);
+  auto put = [&](size_t at, char byte) { file.seekp(static_cast<std::streamoff>(at)).put(byte).flush(); };
+  for (size_t at = 0; at < end; ++at) {
+    put(at, static_cast<char>(bytes[at] ^ 1 << at % 8));
+    expect_error(Program::open(path("changed.duet")), ErrorCode::kBadInput, {"changed.duet: "});
+    put(at, bytes[at]);
+  }
+  EXPECT_TRUE(Program::open(path("changed.duet")));
+}
+
 TEST_F(ProgramFiles, WithAWrongFixedHeaderAreErrors) {
   std::string bytes = read_all(path("cache.duet"));
   auto changed = [&](size_t at, uint64_t value, size_t size) {
@@ -514,14 +526,16 @@ TEST_F(ProgramFiles, WithAWrongFixedHeaderAreErrors) {
   };
   expect_error(changed(0, 'X', 1), ErrorCode::kBadInput,
                {"changed.duet: not a Duet program", "duet convert"});
-  expect_error(changed(4, 2, 4), ErrorCode::kBadInput,
-               {"changed.duet: program version 2, this Duet reads version 1"});
-  expect_error(changed(4, 0, 4), ErrorCode::kBadInput, {"version 0"});
-  for (uint64_t length : {uint64_t{bytes.size()}, uint64_t{bytes.size()} - 15, ~uint64_t{0},
-                          ~uint64_t{0} - 15, uint64_t{1} << 63, uint64_t{1} << 40})
+  expect_error(changed(4, 1, 4), ErrorCode::kBadInput,
+               {"changed.duet: program version 1, this Duet reads version 2", "duet convert"});
+  expect_error(changed(4, 3, 4), ErrorCode::kBadInput, {"version 3"});
+  expect_error(open_bytes(bytes.substr(0, 20)), ErrorCode::kBadInput, {"20 bytes, expected 24", "cut short"});
+  for (uint64_t length : {uint64_t{bytes.size()}, uint64_t{bytes.size()} - 23, ~uint64_t{0},
+                          ~uint64_t{0} - 23, uint64_t{1} << 63, uint64_t{1} << 40})
     expect_error(changed(8, length, 8), ErrorCode::kBadInput,
                  {"changed.duet: header of", "cut short or damaged"});
-  expect_error(changed(8, 0, 8), ErrorCode::kBadInput, {"changed.duet: the header is not valid JSON"});
+  expect_error(changed(8, 0, 8), ErrorCode::kBadInput,
+               {"changed.duet: the header is damaged: its checksum is"});
   expect_error(Program::open(path("")), ErrorCode::kIo, {directory_->path()});
   expect_error(Program::open(path("nobody.duet")), ErrorCode::kIo, {"nobody.duet"});
   expect_error(open_bytes(""), ErrorCode::kBadInput, {"changed.duet", "empty"});

@@ -2,8 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <cstddef>
+#include <cstring>
+
 #include "model/importers/huggingface_marian.h"
 #include "model/marian_builder.h"
+#include "model/program_header.h"
 
 namespace duet::model {
 
@@ -48,6 +52,16 @@ std::shared_ptr<const Program> save_and_open(MultiEntryPointExporter& exporter,
   auto program = Program::open(path);
   EXPECT_TRUE(program) << (program ? "" : program.error().message);
   return program ? *program : nullptr;
+}
+
+std::string resealed(std::string bytes) {
+  FixedPart fixed{};
+  if (bytes.size() < sizeof fixed) return bytes;
+  std::memcpy(&fixed, bytes.data(), sizeof fixed);
+  if (fixed.header_bytes > bytes.size() - sizeof fixed) return bytes;
+  uint64_t seal = fixed_part({bytes.data() + sizeof fixed, fixed.header_bytes}).seal;
+  std::memcpy(bytes.data() + offsetof(FixedPart, seal), &seal, sizeof seal);
+  return bytes;
 }
 
 std::unique_ptr<Session> open_session(std::shared_ptr<const Program> program, Limits limits, int threads) {

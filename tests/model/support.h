@@ -38,6 +38,10 @@ std::shared_ptr<const Program> save_and_open(MultiEntryPointExporter& exporter,
                                              const TemporaryDirectory& directory,
                                              const std::string& name = "program");
 
+// The program file's bytes with a header checksum that fits them, so that what lies behind it is reached.
+// Unchanged when they have no whole header.
+std::string resealed(std::string bytes);
+
 std::unique_ptr<Session> open_session(std::shared_ptr<const Program> program, Limits limits = {},
                                       int threads = 1);
 
