@@ -67,6 +67,8 @@ class Scheduler {
   Status step(const Finished& finished, const Stepped& stepped = nullptr);
 
   const SchedulerCounts& counts() const { return counts_; }
+  // Goes on counting where an earlier scheduler of the runner stopped.
+  void start_from(const SchedulerCounts& counts) { counts_ = counts; }
 
  private:
   struct Active {

@@ -41,6 +41,12 @@ Margins margins(std::string_view text) {
   return {text.substr(0, start), text.substr(start + inner.size())};
 }
 
+tl::unexpected<Error> in_use_elsewhere() {
+  return failure(
+      ErrorCode::kUsage,
+      "the translator is in use by another thread; it serves one caller at a time, make one for each");
+}
+
 }  // namespace
 
 Result<Translator> Translator::open(const std::string& program_path, const TranslatorOptions& options) {
@@ -166,6 +172,8 @@ Status Translator::take_line(PendingLine& pending, std::string bytes) {
 }
 
 Status Translator::submit(std::string bytes) {
+  std::unique_lock lock(shared_->in_use, std::try_to_lock);
+  if (!lock) return in_use_elsewhere();
   const uint64_t number = ++lines_submitted_;
   try {
     lines_.emplace_back();
@@ -258,8 +266,21 @@ std::string Translator::join(const PendingLine& pending, const std::string* grow
   return text;
 }
 
+Status Translator::give_up() {
+  lines_.clear();
+  streamed_.clear();
+  bytes_ = 0;
+  SchedulerCounts counts = scheduler_->counts();
+  scheduler_ = std::make_unique<Scheduler>(*runner_);  // frees the slots
+  scheduler_->start_from(counts);
+  return failure(ErrorCode::kInterrupted, "the translation was cancelled");
+}
+
 Status Translator::step(const LineDone& done) {
+  std::unique_lock lock(shared_->in_use, std::try_to_lock);
+  if (!lock) return in_use_elsewhere();
   try {
+    if (shared_->cancelled.exchange(false, std::memory_order_relaxed)) return give_up();
     auto stepped = [&](std::span<const Scheduler::Progress> progress) -> Status {
       if (streaming_) {
         // Requests that come from a prefill begin, even if they had got further before they were restarted.
@@ -308,6 +329,8 @@ Result<std::string> Translator::text_so_far() const {
 }
 
 Result<std::string> Translator::translate(std::string_view text) {
+  std::unique_lock lock(shared_->in_use, std::try_to_lock);
+  if (!lock) return in_use_elsewhere();
   std::string result;
   auto append = [&](Line&& line) -> Status {
     result += (line.number > 1 ? "\n" : "") + line.translation;

@@ -7,12 +7,15 @@
 //    stands before and behind the text goes, as in the reference, except a carriage return at the end.
 //  - No text is dropped in silence: what was cut, replaced or unknown to the model stands in the line's
 //  warnings.
-// One caller at a time; several translators may share a program.
+// One caller at a time, and a second thread's call is refused with kUsage; only cancel() may come from any
+// thread. Several translators may share a program.
 #pragma once
 
+#include <atomic>
 #include <deque>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -84,6 +87,11 @@ class Translator {
   // Computes one step and hands over the lines that are ready and have no unfinished line before them.
   Status step(const LineDone& done);
 
+  // From any thread: the call of step() or translate() that runs, or else the next one, ends with
+  // kInterrupted within the time of one method call. What was in flight is given up; lines handed over before
+  // are whole, and new ones may be submitted.
+  void cancel() { shared_->cancelled.store(true, std::memory_order_relaxed); }
+
   // For streaming: keeps the tokens of unfinished segments from now on.
   void stream() { streaming_ = true; }
   // What there is of the first unfinished line's translation; may be less than before when a request was
@@ -111,13 +119,21 @@ class Translator {
     bool copy = false;  // nothing to translate
   };
 
-  Translator() = default;
+  // What other threads may touch; stays where it is when the translator is moved.
+  struct Shared {
+    std::atomic<bool> cancelled{false};
+    std::recursive_mutex in_use;  // recursive: callbacks of step() may submit
+  };
+
+  Translator() : shared_(std::make_unique<Shared>()) {}
+  Status give_up();
   Status take_line(PendingLine& pending, std::string bytes);
   Status add_segments(PendingLine& pending, std::string_view text, size_t token_bytes);
   Status finish_segment(uint64_t request, Hypothesis hypothesis);
   std::string join(const PendingLine& pending, const std::string* growing) const;
   void warn_unknown(Line& line, const tokenizer::Encoding& encoding, std::string_view text) const;
 
+  std::unique_ptr<Shared> shared_;
   Split split_ = Split::kLine;
   std::string source_language_;
   std::unique_ptr<tokenizer::Tokenizer> tokenizer_;

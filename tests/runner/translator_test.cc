@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <thread>
 
 #include "memory/log.h"
@@ -173,6 +174,72 @@ TEST(Translator, RefusesAProgramThatDoesNotTranslate) {
   auto missing = Translator::open((golden::scratch_directory() / "none.duet").string(), {});
   ASSERT_FALSE(missing);
   EXPECT_NE(missing.error().message.find("none.duet"), std::string::npos);
+}
+
+std::string long_text() {
+  std::string text;
+  for (int i = 0; i < 2000; ++i) text += "I do not know what to say about all of this. It rains.\n";
+  return text;
+}
+
+TEST(Translator, IsCancelledFromAnotherThreadAndThenTranslatesAgain) {
+  Translator translator = make(Split::kSentence, {}, 2);
+  std::atomic<bool> started = false;
+  translator.observe_tokens([&](std::span<const Scheduler::Progress>) -> Status {
+    started = true;
+    started.notify_all();
+    return {};
+  });
+  std::thread other([&] {
+    started.wait(false);
+    translator.cancel();
+  });
+  auto cancelled = translator.translate(long_text());
+  other.join();
+  ASSERT_FALSE(cancelled);
+  EXPECT_EQ(cancelled.error().code, ErrorCode::kInterrupted);
+  EXPECT_TRUE(translator.idle());
+  EXPECT_EQ(translator.bytes_in_flight(), 0u);
+  EXPECT_EQ(*translator.translate("Hello. Hello."), "Bonjour. Bonjour.");
+}
+
+TEST(Translator, HandsOverWholeLinesBeforeItIsCancelled) {
+  Translator translator = make(Split::kLine, {{"slots", 2}});
+  std::vector<std::string> done;
+  for (int i = 0; i < 100; ++i) ASSERT_TRUE(translator.submit("Hello."));
+  Status status;
+  while (status && !translator.idle())
+    status = translator.step([&](Line&& line) -> Status {
+      done.push_back(line.translation);
+      if (done.size() == 3) translator.cancel();
+      return {};
+    });
+  ASSERT_FALSE(status);
+  EXPECT_EQ(status.error().code, ErrorCode::kInterrupted);
+  EXPECT_LT(done.size(), 6u);
+  for (const std::string& line : done) EXPECT_EQ(line, "Bonjour.");
+  auto again = run(translator, {"Hello."});
+  ASSERT_EQ(again.size(), 1u);
+  EXPECT_EQ(again[0].translation, "Bonjour.");
+}
+
+TEST(Translator, RefusesASecondThreadInsteadOfRacingWithIt) {
+  Translator translator = make();
+  std::vector<Error> errors;
+  translator.observe_tokens([&](std::span<const Scheduler::Progress>) -> Status {
+    std::thread([&] {
+      auto refused = translator.translate("Hello.");
+      if (!refused) errors.push_back(refused.error());
+      Status submitted = translator.submit("Hello.");
+      if (!submitted) errors.push_back(submitted.error());
+    }).join();
+    return {};
+  });
+  EXPECT_EQ(*translator.translate("Hello."), "Bonjour.");
+  ASSERT_GE(errors.size(), 2u);
+  EXPECT_EQ(errors.size() % 2, 0u) << "every attempt was refused";
+  EXPECT_EQ(errors[0].code, ErrorCode::kUsage);
+  EXPECT_NE(errors[0].message.find("another thread"), std::string::npos) << errors[0].message;
 }
 
 }  // namespace
