@@ -230,6 +230,89 @@ Method MultiEntryPointExporter::init_method() const {
   return init;
 }
 
+void MultiEntryPointExporter::example(const std::string& method, Example inputs) {
+  examples_.emplace_back(method, std::move(inputs));
+}
+
+namespace {
+
+// The sizes that an example's inputs give to dynamic symbols, each checked against its bounds.
+class ExampleSizes {
+ public:
+  static Result<ExampleSizes> create(const ProgramDefinition& definition) {
+    ExampleSizes sizes(definition);
+    DUET_ASSIGN(sizes.at_defaults_, resolve_symbols(definition, {}));
+    return sizes;
+  }
+
+  Status check(const Dim& declared, int64_t given) {
+    if (declared.kind() == Expression::Kind::kInteger)
+      return given == declared.value() ? Status()
+                                       : failure(ErrorCode::kBadInput, "expected {}", declared.value());
+    const Symbol& symbol = *definition_.find_symbol(declared.symbol());
+    int64_t most = at_defaults_[static_cast<size_t>(&symbol - definition_.symbols.data())];
+    if (symbol.kind != Symbol::Kind::kDynamic)
+      return given == most ? Status() : failure(ErrorCode::kBadInput, "expected {} = {}", symbol.name, most);
+    DUET_ASSIGN(int64_t least, evaluate(definition_, symbol.min, at_defaults_));
+    if (given < least || given > most)
+      return failure(ErrorCode::kBadInput, "{} is outside its bounds, expected {} to {}", symbol.name, least,
+                     most);
+    auto [first, is_new] = bound_.emplace(symbol.name, given);
+    if (!is_new && first->second != given)
+      return failure(ErrorCode::kBadInput, "{} is {} in an earlier input", symbol.name, first->second);
+    return {};
+  }
+
+ private:
+  explicit ExampleSizes(const ProgramDefinition& definition) : definition_(definition) {}
+
+  const ProgramDefinition& definition_;
+  std::vector<int64_t> at_defaults_;
+  std::map<std::string, int64_t> bound_;
+};
+
+std::string input_names(const Method& method) {
+  std::vector<std::string> names;
+  for (const InputSpec& input : method.inputs) names.push_back(input.name);
+  return names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "));
+}
+
+}  // namespace
+
+Status MultiEntryPointExporter::check_example(const std::string& name, const Example& inputs) const {
+  const Method* method = definition_.find_method(name);
+  if (!method)
+    return failure(ErrorCode::kBadInput, "example of method \"{}\": there is no such method", name);
+  for (const auto& [input, tensor] : inputs)
+    if (std::none_of(method->inputs.begin(), method->inputs.end(),
+                     [&](const InputSpec& spec) { return spec.name == input; }))
+      return failure(ErrorCode::kBadInput,
+                     "example of method {}: surplus argument \"{}\"; its inputs are: {}", name, input,
+                     input_names(*method));
+  DUET_ASSIGN(ExampleSizes sizes, ExampleSizes::create(definition_));
+  for (const InputSpec& spec : method->inputs) {
+    auto given = inputs.find(spec.name);
+    if (given == inputs.end())
+      return failure(ErrorCode::kBadInput,
+                     "example of method {}: missing argument \"{}\"; its inputs are: {}", name, spec.name,
+                     input_names(*method));
+    const auto& [dtype, dims] = given->second;
+    if (dtype != spec.dtype)
+      return failure(ErrorCode::kBadInput, "example of method {}: input {} is {}, expected {}", name,
+                     spec.name, dtype_name(dtype), dtype_name(spec.dtype));
+    if (dims.size() != spec.shape.size())
+      return failure(ErrorCode::kBadInput, "example of method {}: input {} has shape [{}], expected {}", name,
+                     spec.name, fmt::join(dims, ", "), shape_text(spec.shape));
+    for (size_t axis = 0; axis < dims.size(); ++axis)
+      if (Status status = sizes.check(spec.shape[axis], dims[axis]); !status)
+        return failure(ErrorCode::kBadInput,
+                       "example of method {}: input {} has shape [{}], where {} ({}): {}", name, spec.name,
+                       fmt::join(dims, ", "), dims[axis], spec.shape[axis].to_string(),
+                       status.error().message);
+  }
+  return {};
+}
+
 Result<const ProgramDefinition*> MultiEntryPointExporter::finish() {
   if (!problem_.empty()) return failure(ErrorCode::kBadInput, "{}", problem_);
   DUET_TRY(check_registrations());
@@ -237,6 +320,7 @@ Result<const ProgramDefinition*> MultiEntryPointExporter::finish() {
   definition_.methods.push_back(init_method());
   for (const auto& method : methods_) definition_.methods.push_back(method->method_);
   DUET_TRY(check_program(definition_));
+  for (const auto& [method, inputs] : examples_) DUET_TRY(check_example(method, inputs));
   return &definition_;
 }
 

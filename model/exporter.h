@@ -8,6 +8,7 @@
 //   auto& set = exporter.method("set_cache");
 //   set.call("write_block", "set", {set.input("k", DType::kF32, {"n", 20}), "cache.keys"});
 //   exporter.method("get_cache").output("k", "cache.keys");
+//   exporter.example("set_cache", {{"k", {DType::kF32, {3, 20}}}});
 //   exporter.save("cache.duet");
 //
 // Mistakes are kept and reported by the first call that returns a Result, so that building code needs no
@@ -16,6 +17,7 @@
 
 #include <deque>
 #include <initializer_list>
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
@@ -76,6 +78,16 @@ class MultiEntryPointExporter {
   // A method without inputs that gives a constant.
   void constant_method(const std::string& name, const std::string& constant);
 
+  // A call as users are expected to make it, for finish() to check with limits at their defaults: every input
+  // of the method is there and no other, with its dtype and a shape within the bounds of its sizes. It stands
+  // beside the code that builds the method and fails the export when the two drift apart; it is not stored.
+  struct ExampleInput {
+    DType dtype;
+    std::vector<int64_t> dims;
+  };
+  using Example = std::map<std::string, ExampleInput>;  // by the input's name
+  void example(const std::string& method, Example inputs);
+
   void section(const std::string& name, std::string bytes);
   nlohmann::ordered_json& metadata() { return definition_.metadata; }
 
@@ -88,10 +100,12 @@ class MultiEntryPointExporter {
   void report(std::string problem);
   std::span<const std::byte> keep(std::vector<std::byte> bytes);
   Status check_registrations() const;
+  Status check_example(const std::string& method, const Example& inputs) const;
   Method init_method() const;
 
   ProgramDefinition definition_;
   std::deque<std::unique_ptr<MethodBuilder>> methods_;
+  std::vector<std::pair<std::string, Example>> examples_;
   std::deque<std::vector<std::byte>> bytes_;
   std::set<std::string> registered_, registered_prefixes_;
   std::string problem_;

@@ -291,6 +291,54 @@ TEST(Exporter, ReportsEachMistakeWithTheNamesInvolved) {
   }
 }
 
+TEST(Exporter, ReportsExamplesThatDoNotFitTheirMethod) {
+  using Example = MultiEntryPointExporter::Example;
+  const MultiEntryPointExporter::ExampleInput fits{DType::kF32, {3, 20}};
+  struct Case {
+    const char* what;
+    const char* method;
+    Example inputs;
+    std::vector<std::string> parts;
+  };
+  const Case cases[] = {
+      {"unknown method", "put_cache", {{"k", fits}}, {"method \"put_cache\"", "no such method"}},
+      {"missing", "set_cache", {{"k", fits}}, {"method set_cache", "missing argument \"v\"", "k, v"}},
+      {"surplus", "set_cache", {{"k", fits}, {"v", fits}, {"w", fits}}, {"surplus argument \"w\"", "k, v"}},
+      {"surplus of a method without inputs", "get_cache", {{"k", fits}}, {"surplus argument \"k\"", "none"}},
+      {"dtype", "set_cache", {{"k", fits}, {"v", {DType::kI32, {3, 20}}}}, {"input v is i32, expected f32"}},
+      {"rank",
+       "set_cache",
+       {{"k", {DType::kF32, {60}}}, {"v", fits}},
+       {"input k", "[60]", "expected [n, 20]"}},
+      {"above its bounds",
+       "set_cache",
+       {{"k", {DType::kF32, {11, 20}}}, {"v", {DType::kF32, {11, 20}}}},
+       {"input k", "[11, 20]", "n is outside its bounds, expected 1 to 10"}},
+      {"below its bounds",
+       "set_cache",
+       {{"k", {DType::kF32, {0, 20}}}, {"v", {DType::kF32, {0, 20}}}},
+       {"n is outside its bounds, expected 1 to 10"}},
+      {"fixed size",
+       "set_cache",
+       {{"k", {DType::kF32, {3, 21}}}, {"v", fits}},
+       {"where 21 (20): expected 20"}},
+      {"one symbol, two sizes",
+       "set_cache",
+       {{"k", fits}, {"v", {DType::kF32, {4, 20}}}},
+       {"input v", "n is 3 in an earlier input"}},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.what);
+    MultiEntryPointExporter exporter;
+    build_cache(exporter);
+    exporter.example("set_cache", {{"k", fits}, {"v", fits}});
+    exporter.example("get_cache", {});
+    ASSERT_TRUE(exporter.finish());
+    exporter.example(c.method, c.inputs);
+    expect_error(exporter.finish(), ErrorCode::kBadInput, c.parts);
+  }
+}
+
 TEST(Exporter, ABufferOfOneMethodNeedsNoRegistrationAndOneOfTwoNeedsIt) {
   MultiEntryPointExporter alone;
   alone.buffer("scratch", DType::kF32, {4});
