@@ -148,6 +148,7 @@ class Program {
   const ProgramDefinition& definition() const { return definition_; }
   const std::string& path() const { return file_.path(); }
   uint64_t file_bytes() const { return file_.bytes().size(); }
+  std::span<const std::byte> file() const { return file_.bytes(); }
   // The section's bytes, empty when the program has none of that name.
   std::span<const std::byte> section(const std::string& name) const;
 

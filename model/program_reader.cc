@@ -202,9 +202,10 @@ class Reader {
     std::string name = field["name"].name();
     auto bytes = read_range(field);
     uint64_t checksum = read_checksum(field);
-    if (!field.failed() && XXH3_64bits(bytes.data(), bytes.size()) != checksum)
-      field["checksum"].report(
-          fmt::format("section \"{}\" is damaged: its bytes do not have the checksum", name));
+    uint64_t actual = field.failed() ? 0 : XXH3_64bits(bytes.data(), bytes.size());
+    if (!field.failed() && actual != checksum)
+      field["checksum"].report(fmt::format(
+          "section \"{}\" is damaged: its checksum is {:016x}, expected {:016x}", name, actual, checksum));
     if (!definition_.sections.emplace(name, bytes).second)
       field.report(fmt::format("section \"{}\" stands twice", name));
   }

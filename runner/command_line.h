@@ -23,6 +23,7 @@ void add_translate_command(CLI::App& app, Command& chosen);
 void add_convert_command(CLI::App& app, Command& chosen);
 void add_plan_command(CLI::App& app, Command& chosen);
 void add_info_command(CLI::App& app, Command& chosen);
+void add_verify_command(CLI::App& app, Command& chosen);
 void add_tokenize_command(CLI::App& app, Command& chosen);
 void add_bench_command(CLI::App& app, Command& chosen);
 

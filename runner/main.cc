@@ -44,6 +44,7 @@ int run(int argc, char** argv) {
   add_convert_command(app, chosen);
   add_plan_command(app, chosen);
   add_info_command(app, chosen);
+  add_verify_command(app, chosen);
   add_tokenize_command(app, chosen);
   add_bench_command(app, chosen);
   if (argc == 1) {
