@@ -1,8 +1,10 @@
-// A read-only memory-mapped file. Movable; the mapping lives as long as the object.
+// The bytes of a file, read-only: mapped, mapped and locked in memory, or read. Movable; they stay where they
+// are as long as the object lives.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 
@@ -10,28 +12,39 @@
 
 namespace duet::memory {
 
+enum class LoadMode : uint8_t {
+  kMmap,   // pages come from the page cache when they are first used, and all processes share them
+  kMlock,  // the same, all at once, and they stay: no later use waits for the disk
+  kRead,   // a copy of this process's own: the file may change, shrink or go
+};
+
 class MappedFile {
  public:
-  // Errors: kIo when the file is missing, is a directory or cannot be mapped; kBadInput when it is empty.
-  static Result<MappedFile> open(const std::string& path);
+  // Errors: kIo when the file is missing, is a directory, cannot be mapped or shrinks meanwhile; kBadInput
+  // when it is empty; kOutOfMemory when the pages cannot be locked, or a copy would not fit the machine.
+  static Result<MappedFile> open(const std::string& path, LoadMode mode = LoadMode::kMmap);
 
   MappedFile(MappedFile&& other) noexcept;
   MappedFile& operator=(MappedFile&& other) noexcept;
-  MappedFile(const MappedFile&) = delete;
-  MappedFile& operator=(const MappedFile&) = delete;
   ~MappedFile();
 
-  std::span<const std::byte> bytes() const { return {data_, size_}; }
-  const std::string& path() const { return path_; }
+  std::span<const std::byte> bytes() const;  // page-aligned
+  const std::string& path() const;
+
+  // kIo when the file is shorter than when it was mapped: what lies behind its end reads as zeros (or raises
+  // SIGBUS, see memory/mapping_guard.h), so that nothing computed since can be trusted. A system call.
+  Status check_whole() const;
 
  private:
-  MappedFile(std::string path, const std::byte* data, size_t size)
-      : path_(std::move(path)), data_(data), size_(size) {}
+  struct Mapping;
+  explicit MappedFile(std::unique_ptr<Mapping> mapping);
 
-  std::string path_;
-  const std::byte* data_ = nullptr;  // page-aligned
-  size_t size_ = 0;
+  std::unique_ptr<Mapping> mapping_;
+  friend Status check_mapped_files();
 };
+
+// check_whole() of all files that are mapped in this process: for work that reads several and then writes.
+Status check_mapped_files();
 
 // Reads a whole file that is expected to be small. Errors: kIo; kBadInput when it is larger than `max_bytes`.
 Result<std::string> read_file(const std::string& path, size_t max_bytes);

@@ -28,6 +28,7 @@
 namespace duet::model {
 
 class Operator;
+using memory::LoadMode;
 
 inline constexpr int64_t kPanelWidth =
     16;  // outputs per weight panel: one AVX-512 register, two of AVX2, four of NEON
@@ -142,13 +143,17 @@ Status write_program(const ProgramDefinition& definition, const std::string& pat
 class Program {
  public:
   // Errors: kIo, kBadInput (what is wrong in which field), kOutOfMemory. Sections are verified against their
-  // checksums (they are small and feed foreign parsers); constants are not read.
-  static Result<std::shared_ptr<const Program>> open(const std::string& path);
+  // checksums (they are small and feed foreign parsers); constants are not read, unless `mode` does.
+  static Result<std::shared_ptr<const Program>> open(const std::string& path,
+                                                     LoadMode mode = LoadMode::kMmap);
 
   const ProgramDefinition& definition() const { return definition_; }
   const std::string& path() const { return file_.path(); }
   uint64_t file_bytes() const { return file_.bytes().size(); }
   std::span<const std::byte> file() const { return file_.bytes(); }
+  // kIo when the file has shrunk since it was opened: then nothing computed from it can be trusted. Sessions
+  // ask after every call.
+  Status check_file() const { return file_.check_whole(); }
   // The section's bytes, empty when the program has none of that name.
   std::span<const std::byte> section(const std::string& name) const;
 

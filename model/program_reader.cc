@@ -336,11 +336,12 @@ Result<ProgramDefinition> parse_program(std::span<const std::byte> file) {
 
 }  // namespace
 
-Result<std::shared_ptr<const Program>> Program::open(const std::string& path) {
+Result<std::shared_ptr<const Program>> Program::open(const std::string& path, LoadMode mode) {
   try {
-    DUET_ASSIGN(auto file, memory::MappedFile::open(path));
+    DUET_ASSIGN(auto file, memory::MappedFile::open(path, mode));
     auto definition = parse_program(file.bytes());
     Status checked = definition ? check_program(*definition) : tl::make_unexpected(definition.error());
+    DUET_TRY(file.check_whole());  // before anything is said about what it holds
     if (!checked) return failure(checked.error().code, "{}: {}", path, checked.error().message);
     return std::make_shared<const Program>(std::move(file), std::move(*definition));
   } catch (const std::bad_alloc&) {

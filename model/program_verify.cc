@@ -84,6 +84,7 @@ Result<VerifiedBytes> verify_bytes(const Program& program) {
     DUET_ASSIGN(bytes.padding, check_padding(file, std::move(used)));
     return bytes;
   }();
+  DUET_TRY(program.check_file());
   if (!verified) return failure(verified.error().code, "{}: {}", program.path(), verified.error().message);
   return verified;
 }

@@ -8,6 +8,7 @@
 #include <iostream>
 #include <vector>
 
+#include "memory/mapping_guard.h"
 #include "model/kernels/kernels.h"
 #include "runner/command_line.h"
 #include "runner/suggest.h"
@@ -86,6 +87,7 @@ int main(int argc, char** argv) {
   // A reader that goes away and a file that grows too large show as errors of write().
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);
+  duet::memory::survive_shrinking_files();
   // No file that is opened later may become a standard stream. A missing one fails when it is used, as it
   // should.
   while (true) {
