@@ -282,6 +282,7 @@ Result<std::span<const TensorView>> Session::execute(int method, std::span<const
                    spec.name);
   Status status = bind(spec, compiled, inputs);
   if (status) status = reference_ ? run_reference(compiled) : run_steps(compiled);
+  DUET_TRY(program_->check_file());  // what was computed from lost pages is nothing to hand out
   if (!status) return failure(status.error().code, "method {}: {}", spec.name, status.error().message);
   return std::span<const TensorView>(compiled.outputs);
 }
