@@ -95,7 +95,7 @@ Result<Bench::Round> Bench::translate_text(Translator& translator, int rounds) {
 
 Result<Translator> Bench::open_session(int64_t slots) {
   if (!program_) {
-    DUET_ASSIGN(program_, model::Program::open(path_));
+    DUET_ASSIGN(program_, model::Program::open(path_, options_.load));
   }
   TranslatorOptions translator_options;
   translator_options.session = options_.session;
@@ -151,6 +151,7 @@ Result<Spread> Bench::first_token_ms() {
     auto start = Clock::now();
     TranslatorOptions translator_options;
     translator_options.session = options_.session;
+    translator_options.load = options_.load;
     DUET_ASSIGN(auto translator, Translator::open(path_, translator_options));
     translator.observe_tokens([&](std::span<const Scheduler::Progress>) -> Status {
       if (first_token < 0) first_token = seconds_since(start) * 1e3;

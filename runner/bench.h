@@ -28,7 +28,8 @@ struct BenchOptions {
   std::vector<std::string> lines;  // none blank
   std::vector<int64_t> slots;
   model::SessionOptions session;  // its limit of slots serves load to first token only
-  int repeat = 5;                 // measurements of each kind
+  model::LoadMode load = model::LoadMode::kMmap;
+  int repeat = 5;      // measurements of each kind
   double seconds = 1;  // what a measurement of throughput should last at least: how often the text is
                        // translated in it is decided beforehand, from one warm run
 };

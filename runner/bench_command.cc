@@ -44,6 +44,7 @@ struct Options {
   double seconds = 1;
   bool json = false;
   LimitOptions limits;
+  LoadOptions load;
   LogOptions log;
 };
 
@@ -195,6 +196,7 @@ Result<int> run(const Options& options) {
   BenchOptions bench_options;
   DUET_ASSIGN(bench_options.slots, slot_counts(options));
   bench_options.session = options.limits.session();
+  bench_options.load = options.load.mode();
   bench_options.repeat = options.repeat;
   bench_options.seconds = options.seconds;
   Report report;
@@ -262,6 +264,7 @@ void add_bench_command(CLI::App& app, Command& chosen) {
       ->capture_default_str();
   command->add_flag("--json", options->json, "One JSON object; units stand in the names");
   options->limits.add_to(*command);
+  options->load.add_to(*command);
   options->log.add_to(*command);
   command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
 }

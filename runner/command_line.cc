@@ -1,12 +1,10 @@
 #include "runner/command_line.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
-#include <thread>
 
+#include "memory/processors.h"
 #include "model/marian_builder.h"
 #include "runner/suggest.h"
 
@@ -152,6 +150,23 @@ void LogOptions::apply() const {
   memory::set_log_level(quiet ? std::max(chosen, LogLevel::kError) : chosen);
 }
 
+void LoadOptions::add_to(CLI::App& command) {
+  command
+      .add_option(
+          "--load", how,
+          "How the program is held. mmap: pages come when they are used; mlock: all at once, and they stay "
+          "in memory; read: a copy, so that the file may change or go")
+      ->type_name("mmap|mlock|read")
+      ->check(one_of({"mmap", "mlock", "read"}))
+      ->capture_default_str();
+}
+
+model::LoadMode LoadOptions::mode() const {
+  return how == "mlock"  ? model::LoadMode::kMlock
+         : how == "read" ? model::LoadMode::kRead
+                         : model::LoadMode::kMmap;
+}
+
 void LimitOptions::add_to(CLI::App& command) {
   auto add = [&](const char* name, auto& value, const std::string& description) {
     command.add_option(name, value, description)
@@ -178,12 +193,7 @@ model::SessionOptions LimitOptions::session() const {
 }
 
 int default_threads() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  int count = ::sched_getaffinity(0, sizeof set, &set) == 0
-                  ? CPU_COUNT(&set)
-                  : static_cast<int>(std::thread::hardware_concurrency());
-  return std::clamp(count, 1, 16);  // a translation model has too little work for more
+  return std::min(memory::available_processors(), 16);  // a translation model has too little work for more
 }
 
 std::string default_program() {

@@ -25,6 +25,7 @@ void add_plan_command(CLI::App& app, Command& chosen);
 void add_info_command(CLI::App& app, Command& chosen);
 void add_verify_command(CLI::App& app, Command& chosen);
 void add_tokenize_command(CLI::App& app, Command& chosen);
+void add_call_command(CLI::App& app, Command& chosen);
 void add_bench_command(CLI::App& app, Command& chosen);
 
 // The arguments for app.parse(), changed such that CLI11 does not take the text "[a, b]" for a list of two;
@@ -46,6 +47,13 @@ struct LogOptions {
   void apply() const;
 };
 
+// --load: the same in every command that computes with a program.
+struct LoadOptions {
+  std::string how = "mmap";
+  void add_to(CLI::App& command);
+  model::LoadMode mode() const;
+};
+
 // --slots --max-source-tokens --max-target-tokens --batch-tokens --threads: the same in every command.
 struct LimitOptions {
   std::optional<int64_t> slots, max_source_tokens, max_target_tokens, batch_tokens;
@@ -54,7 +62,7 @@ struct LimitOptions {
   model::SessionOptions session() const;
 };
 
-// Threads used when none are asked for: the processors that this process may run on.
+// Threads used when none are asked for: the processors that this process may use, by affinity and by quota.
 int default_threads();
 
 // The program that comes with Duet, beside the executable: ../share/duet/tatoeba-en-fr.duet.

@@ -37,6 +37,7 @@ struct Options {
   std::string input, output, program, split, stream;
   bool json = false, stats = false;
   LimitOptions limits;
+  LoadOptions load;
   LogOptions log;
 };
 
@@ -343,6 +344,7 @@ Result<int> run(const Options& options) {
   DUET_ASSIGN(auto input, open_input(options));
   TranslatorOptions translator_options;
   translator_options.session = options.limits.session();
+  translator_options.load = options.load.mode();
   bool sentences =
       options.split.empty() ? !options.texts.empty() || input.is_terminal() : options.split == "sentence";
   translator_options.split = sentences ? Split::kSentence : Split::kLine;
@@ -392,6 +394,7 @@ void add_translate_command(CLI::App& app, Command& chosen) {
       ->check(one_of({"text", "tokens"}));
   command->add_flag("--stats", options->stats, "At the end: times, tokens per second, memory");
   options->limits.add_to(*command);
+  options->load.add_to(*command);
   options->log.add_to(*command);
   command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
 }

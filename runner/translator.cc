@@ -54,7 +54,7 @@ Result<Translator> Translator::open(const std::string& program_path, const Trans
   std::shared_ptr<const model::Program> program;
   {
     Stopwatch watch(load);
-    DUET_ASSIGN(program, model::Program::open(program_path));
+    DUET_ASSIGN(program, model::Program::open(program_path, options.load));
   }
   auto translator = create(std::move(program), options);
   if (translator) translator->times_.load_seconds += load;

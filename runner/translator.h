@@ -31,6 +31,7 @@ enum class Split { kLine, kSentence };
 struct TranslatorOptions {
   model::SessionOptions session;
   Split split = Split::kLine;
+  model::LoadMode load = model::LoadMode::kMmap;  // open() only
 };
 
 struct Warning {
