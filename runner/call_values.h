@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "memory/error.h"
 #include "model/program.h"
@@ -23,9 +24,6 @@ struct CallTarget {
   const model::Method& method;
   std::span<const int64_t> symbols;
 };
-
-// The most elements that an input may have. Errors: kBadInput on overflow.
-Result<uint64_t> most_elements(const CallTarget& target, const model::InputSpec& input);
 
 // Pseudo-random numbers that anybody can make again: element i of seed s is the output of splitmix64 (Vigna
 // 2015) whose state is s + (i + 1) * 0x9e3779b97f4a7c15.
@@ -64,5 +62,9 @@ Result<std::map<std::string, Tensor>> fill_inputs(const CallTarget& target,
 // One input whose dimensions are the target's symbols as they stand: for calls of chosen sizes. Errors: those
 // of fill_inputs().
 Result<Tensor> make_input(const CallTarget& target, const model::InputSpec& input, Fill fill, uint64_t seed);
+
+// One input of these dimensions. Errors: those of fill_inputs().
+Result<Tensor> make_tensor(const CallTarget& target, const model::InputSpec& input, std::vector<int64_t> dims,
+                           Fill fill, uint64_t seed);
 
 }  // namespace duet::runner

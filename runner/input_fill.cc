@@ -290,21 +290,18 @@ std::optional<Fill> parse_fill(std::string_view name) {
   return std::nullopt;
 }
 
-Result<uint64_t> most_elements(const CallTarget& target, const InputSpec& input) {
-  DUET_ASSIGN(uint64_t bytes, tensor_bytes(target.definition, input, target.symbols));
-  return bytes / model::element_bytes(input.dtype);
-}
-
-Result<Tensor> make_input(const CallTarget& target, const InputSpec& input, Fill fill, uint64_t seed) {
-  DUET_ASSIGN(uint64_t count, most_elements(target, input));
-  if (count > kMostFilled)
-    return cannot_fill(target, input, "{} elements, at most {} are filled; choose smaller limits", count,
-                       kMostFilled);
-  Tensor tensor{input.dtype, {}, std::vector<std::byte>(count * model::element_bytes(input.dtype))};
-  for (const model::Dim& dim : input.shape)
-    tensor.dims.push_back(dim.kind() == model::Expression::Kind::kSymbol
-                              ? target.symbols[symbol_index(target.definition, dim.symbol())]
-                              : dim.value());
+Result<Tensor> make_tensor(const CallTarget& target, const InputSpec& input, std::vector<int64_t> dims,
+                           Fill fill, uint64_t seed) {
+  uint64_t count = 1;
+  for (int64_t dim : dims) {
+    // So that no product of them overflows.
+    if (dim < 0 || static_cast<uint64_t>(dim) > kMostFilled ||
+        (count *= static_cast<uint64_t>(dim)) > kMostFilled)
+      return cannot_fill(target, input, "[{}] has more than {} elements; choose smaller sizes or limits",
+                         fmt::join(dims, ", "), kMostFilled);
+  }
+  Tensor tensor{input.dtype, std::move(dims),
+                std::vector<std::byte>(count * model::element_bytes(input.dtype))};
   if (input.dtype == DType::kF32) return fill_floats<float>(tensor, fill, seed), tensor;
   if (input.dtype == DType::kF64) return fill_floats<double>(tensor, fill, seed), tensor;
   std::vector<int64_t> values(count);
@@ -320,6 +317,15 @@ Result<Tensor> make_input(const CallTarget& target, const InputSpec& input, Fill
       store<int64_t>(values, tensor);
   }
   return tensor;
+}
+
+Result<Tensor> make_input(const CallTarget& target, const InputSpec& input, Fill fill, uint64_t seed) {
+  std::vector<int64_t> dims;
+  for (const model::Dim& dim : input.shape)
+    dims.push_back(dim.kind() == model::Expression::Kind::kSymbol
+                       ? target.symbols[symbol_index(target.definition, dim.symbol())]
+                       : dim.value());
+  return make_tensor(target, input, std::move(dims), fill, seed);
 }
 
 Result<std::map<std::string, Tensor>> fill_inputs(const CallTarget& target,
