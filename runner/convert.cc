@@ -1,6 +1,7 @@
 #include "runner/convert.h"
 
 #include <filesystem>
+#include <set>
 
 #include "memory/mapped_file.h"
 #include "model/exporter.h"
@@ -40,7 +41,7 @@ Status check_paths(const std::string& directory, const std::string& output) {
     return failure(ErrorCode::kIo, "{}: no such directory, expected a model directory", directory);
   if (!fs::is_directory(directory, ignored))
     return failure(ErrorCode::kBadInput,
-                   "{}: is no directory, expected a model directory with config.json and model.safetensors",
+                   "{}: is no directory, expected a model directory with config.json and its weights",
                    directory);
   if (fs::is_directory(output, ignored))
     return failure(ErrorCode::kIo, "{}: is a directory, expected a file", output);
@@ -64,7 +65,9 @@ Result<ConvertReport> convert(const std::string& directory, const std::string& o
     DUET_ASSIGN(auto files, tokenizer::read_huggingface_tokenizer(directory, config.vocabulary_size,
                                                                   config.decoder_vocabulary_size));
     ConvertReport report;
-    for (const auto& [name, stored] : checkpoint.stored()) report.checkpoint_bytes += stored.bytes.size();
+    std::set<const std::byte*> counted;  // tied tensors may be the same bytes
+    for (const auto& [name, stored] : checkpoint.stored())
+      if (counted.insert(stored.bytes.data()).second) report.checkpoint_bytes += stored.bytes.size();
 
     model::MultiEntryPointExporter exporter;
     auto& metadata = exporter.metadata();

@@ -56,16 +56,16 @@ Result<int> run(const Options& options) {
 
 void add_convert_command(CLI::App& app, Command& chosen) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand(
-      "convert",
-      "Makes a program from a model directory: Hugging Face Marian (OPUS-MT) with model.safetensors.");
+  CLI::App* command =
+      app.add_subcommand("convert", "Makes a program from a model directory: Hugging Face Marian (OPUS-MT).");
   command->footer(
       "Example:\n"
       "  duet convert opus-mt-en-de/ -o en-de.duet\n"
       "  duet translate -m en-de.duet \"Good morning.\"");
   command
-      ->add_option("DIR", options->directory,
-                   "config.json, model.safetensors, source.spm, target.spm, vocab.json, …")
+      ->add_option(
+          "DIR", options->directory,
+          "config.json, model.safetensors or pytorch_model.bin, source.spm, target.spm, vocab.json, …")
       ->required();
   command->add_option("-o,--output", options->output, "The program file to write")
       ->required()

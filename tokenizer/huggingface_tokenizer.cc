@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "memory/git_lfs.h"
 #include "memory/mapped_file.h"
 #include "tokenizer/sentencepiece_check.h"
 
@@ -20,12 +21,7 @@ constexpr size_t kMaxFileBytes = size_t{256} << 20;
 
 Result<std::string> read(const std::string& path) {
   DUET_ASSIGN(std::string content, memory::read_file(path, kMaxFileBytes));
-  if (content.starts_with("version https://git-lfs.github.com/spec/"))
-    return failure(
-        ErrorCode::kBadInput,
-        "{}: a Git LFS pointer, not the file itself: run `git lfs pull` in its repository, or download "
-        "the file",
-        path);
+  DUET_TRY(memory::refuse_git_lfs_pointer(path, content));
   return content;
 }
 

@@ -8,6 +8,7 @@
 #include "model/importers/huggingface_config.h"
 #include "model/importers/json_file.h"
 #include "model/importers/safetensors.h"
+#include "model/importers/torch_checkpoint.h"
 
 namespace duet::model {
 namespace {
@@ -185,30 +186,49 @@ void merge_copies(const StoredTensors& tensors, MarianTables& tables) {
   merge(tables.decoder_positions, tables.encoder_positions);
 }
 
-// Explains a directory without model.safetensors.
+struct Weights {
+  std::string path;
+  StoredTensors tensors;
+  std::shared_ptr<const void> owner;  // of the tensors' bytes
+};
+
+template <class File>
+Result<Weights> open_weights(std::string path) {
+  DUET_ASSIGN(File opened, File::open(path));
+  auto file = std::make_shared<const File>(std::move(opened));
+  return Weights{std::move(path), file->tensors(), file};
+}
+
+// Explains a directory without weights that can be read.
 tl::unexpected<Error> no_weights(const std::string& directory) {
   std::error_code ignored;
   for (const char* name :
-       {"model.safetensors.index.json", "pytorch_model.bin", "tf_model.h5", "flax_model.msgpack"})
+       {"model.safetensors.index.json", "pytorch_model.bin.index.json", "tf_model.h5", "flax_model.msgpack"})
     if (std::filesystem::exists(directory + "/" + name, ignored))
-      return failure(
-          ErrorCode::kUnsupported,
-          "{}/{}: weights in this form are not read, expected one model.safetensors: save the model with "
-          "transformers, MarianMTModel.from_pretrained(...).save_pretrained(...)",
-          directory, name);
-  return failure(ErrorCode::kIo, "{}/model.safetensors: there is no such file", directory);
+      return failure(ErrorCode::kUnsupported,
+                     "{}/{}: weights in this form are not read, expected one model.safetensors or "
+                     "pytorch_model.bin: save "
+                     "the model with transformers, MarianMTModel.from_pretrained(...).save_pretrained(...)",
+                     directory, name);
+  return failure(ErrorCode::kIo,
+                 "{}/model.safetensors: there is no such file, nor pytorch_model.bin beside it", directory);
+}
+
+Result<Weights> find_weights(const std::string& directory) {
+  std::error_code ignored;
+  std::string safetensors = directory + "/model.safetensors", torch = directory + "/pytorch_model.bin";
+  if (std::filesystem::exists(safetensors, ignored)) return open_weights<SafetensorsFile>(safetensors);
+  if (std::filesystem::exists(torch, ignored)) return open_weights<TorchCheckpointFile>(torch);
+  return no_weights(directory);
 }
 
 }  // namespace
 
 Result<MarianCheckpoint> import_huggingface_marian(const std::string& directory) {
   DUET_ASSIGN(MarianConfig config, read_huggingface_config(directory));
-  std::string path = directory + "/model.safetensors";
-  std::error_code ignored;
-  if (!std::filesystem::exists(path, ignored)) return no_weights(directory);
-  DUET_ASSIGN(SafetensorsFile opened, SafetensorsFile::open(path));
-  auto file = std::make_shared<const SafetensorsFile>(std::move(opened));
-  const StoredTensors& tensors = file->tensors();
+  DUET_ASSIGN(Weights weights, find_weights(directory));
+  const std::string& path = weights.path;
+  const StoredTensors& tensors = weights.tensors;
 
   DUET_TRY(check_tensors(path, tensors, expected_tensors(config)));
   MarianTables tables;
@@ -217,7 +237,8 @@ Result<MarianCheckpoint> import_huggingface_marian(const std::string& directory)
   if (tensors.contains(kDecoderPositions)) tables.decoder_positions = kDecoderPositions;
   if (tensors.contains(kLogitsBias)) tables.final_logits_bias = kLogitsBias;
   merge_copies(tensors, tables);
-  return MarianCheckpoint(std::move(config), std::move(tables), std::move(path), tensors, file);
+  return MarianCheckpoint(std::move(config), std::move(tables), std::move(weights.path),
+                          std::move(weights.tensors), std::move(weights.owner));
 }
 
 }  // namespace duet::model

@@ -4,8 +4,8 @@
 #include <cmath>
 #include <set>
 
+#include "memory/git_lfs.h"
 #include "memory/mapped_file.h"
-#include "model/importers/safetensors.h"
 
 namespace duet::model {
 namespace {
@@ -39,9 +39,7 @@ std::string describe(const json& value) { return describe_nested(value, 2); }
 
 Result<JsonObject> JsonObject::read(const std::string& path) {
   DUET_ASSIGN(std::string text, memory::read_file(path, kMaxBytes));
-  if (is_git_lfs_pointer(text))
-    return failure(ErrorCode::kBadInput,
-                   "{}: this is a Git LFS pointer, not the file: fetch it with `git lfs pull`", path);
+  DUET_TRY(memory::refuse_git_lfs_pointer(path, text));
   std::vector<std::set<std::string>> keys;  // of the objects that are open
   std::optional<std::string> repeated;
   auto watch = [&](int, json::parse_event_t event, json& value) {

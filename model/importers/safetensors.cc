@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "memory/git_lfs.h"
 #include "model/importers/json_file.h"
 
 namespace duet::model {
@@ -207,10 +208,7 @@ Status check_ranges(const std::string& path, const StoredTensors& tensors, std::
 
 // The header's text; the data follows it.
 Result<std::span<const std::byte>> header_of(const std::string& path, std::span<const std::byte> file) {
-  std::string_view start(reinterpret_cast<const char*>(file.data()), std::min<size_t>(file.size(), 64));
-  if (is_git_lfs_pointer(start))
-    return failure(ErrorCode::kBadInput,
-                   "{}: this is a Git LFS pointer, not the weights: fetch them with `git lfs pull`", path);
+  DUET_TRY(memory::refuse_git_lfs_pointer(path, {reinterpret_cast<const char*>(file.data()), file.size()}));
   if (file.size() < 8)
     return failure(ErrorCode::kBadInput, "{}: {} bytes, expected at least the 8 of a header length", path,
                    file.size());
@@ -228,10 +226,6 @@ Result<std::span<const std::byte>> header_of(const std::string& path, std::span<
 }
 
 }  // namespace
-
-bool is_git_lfs_pointer(std::string_view start_of_file) {
-  return start_of_file.starts_with("version https://git-lfs.github.com/spec/");
-}
 
 Result<StoredTensors> parse_safetensors(const std::string& path, std::span<const std::byte> file) {
   DUET_ASSIGN(std::span<const std::byte> header, header_of(path, file));

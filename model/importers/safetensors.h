@@ -8,7 +8,6 @@
 #include <cstddef>
 #include <span>
 #include <string>
-#include <string_view>
 
 #include "memory/error.h"
 #include "memory/mapped_file.h"
@@ -38,8 +37,5 @@ class SafetensorsFile {
   memory::MappedFile file_;
   StoredTensors tensors_;
 };
-
-// Git LFS leaves a small text file in place of a large one that was not fetched.
-bool is_git_lfs_pointer(std::string_view start_of_file);
 
 }  // namespace duet::model

@@ -8,6 +8,7 @@
 
 #include "model/importers/safetensors.h"
 #include "tests/model/importers/small_checkpoint.h"
+#include "tests/model/importers/torch_bytes.h"
 
 namespace duet::model {
 namespace {
@@ -232,13 +233,77 @@ TEST_F(HuggingfaceMarian, StoredPositionTablesCountOverComputedOnes) {
 TEST_F(HuggingfaceMarian, OtherWeightFormatsAreExplained) {
   checkpoint.write(directory);
   std::filesystem::remove(directory.path() + "/model.safetensors");
-  expect_error(import_huggingface_marian(directory.path()), ErrorCode::kIo, {"/model.safetensors"});
-  directory.write("pytorch_model.bin", "PK");
-  expect_error(import_huggingface_marian(directory.path()), ErrorCode::kUnsupported,
-               {directory.path() + "/pytorch_model.bin", "model.safetensors", "save_pretrained"});
-  directory.write("model.safetensors.index.json", "{}");
-  expect_error(import_huggingface_marian(directory.path()), ErrorCode::kUnsupported,
-               {"/model.safetensors.index.json"});
+  expect_error(import_huggingface_marian(directory.path()), ErrorCode::kIo,
+               {"/model.safetensors: there is no such file, nor pytorch_model.bin"});
+  for (const char* name : {"tf_model.h5", "pytorch_model.bin.index.json", "model.safetensors.index.json"}) {
+    directory.write(name, "{}");
+    expect_error(import_huggingface_marian(directory.path()), ErrorCode::kUnsupported,
+                 {directory.path() + "/" + name + ": ", "save_pretrained"});
+  }
+}
+
+// ---- pytorch_model.bin ----
+
+class HuggingfaceMarianTorch : public HuggingfaceMarian {
+ protected:
+  Result<MarianCheckpoint> import_torch() {
+    checkpoint.write(directory);
+    std::filesystem::remove(directory.path() + "/model.safetensors");
+    directory.write("pytorch_model.bin", torch_zip_bytes(checkpoint.tensors));
+    return import_huggingface_marian(directory.path());
+  }
+};
+
+TEST_F(HuggingfaceMarianTorch, CountsWhereThereAreNoSafetensors) {
+  auto torch = import_torch();
+  ASSERT_TRUE(torch) << torch.error().message;
+  EXPECT_EQ(torch->path(), directory.path() + "/pytorch_model.bin");
+  std::filesystem::remove(torch->path());
+  auto weight = torch->linear("model.decoder.layers.1.fc1");
+  ASSERT_TRUE(weight) << "weights outlive their file";
+  auto twin = import();
+  ASSERT_TRUE(twin);
+  EXPECT_EQ(weight->weight, twin->linear("model.decoder.layers.1.fc1")->weight);
+  directory.write("pytorch_model.bin", "damaged");
+  EXPECT_TRUE(import_huggingface_marian(directory.path())) << "model.safetensors comes first";
+}
+
+TEST_F(HuggingfaceMarianTorch, TiedTablesMayBeThereOnceOrInCopies) {
+  set_tables({{kShared, 1}, {kEncoder, 1}, {kDecoder, 1}, {kOutput, 1}});
+  checkpoint.tensors["model.encoder.embed_positions.weight"] = small_f32({5, 8}, 9);
+  auto copies = import_torch();
+  ASSERT_TRUE(copies) << copies.error().message;
+  EXPECT_EQ(copies->tables().output_weight, kShared);
+  EXPECT_TRUE(copies->embeddings_are_shared());
+  EXPECT_EQ(copies->encoder_positions().value().at(0), 9.0f);
+  set_tables({{kDecoder, 1}});
+  auto once = import_torch();
+  ASSERT_TRUE(once) << once.error().message;
+  EXPECT_EQ(once->tables().encoder_embedding, kDecoder);
+}
+
+TEST_F(HuggingfaceMarianTorch, IsCheckedAsSafetensorsAre) {
+  auto refuses_torch = [&](ErrorCode code, std::vector<std::string> parts) {
+    parts.push_back(directory.path() + "/pytorch_model.bin: ");
+    expect_error(import_torch(), code, parts);
+    checkpoint = SmallCheckpoint();
+  };
+  checkpoint.tensors.erase("model.encoder.layers.0.fc1.bias");
+  refuses_torch(ErrorCode::kBadInput, {"model.encoder.layers.0.fc1.bias is missing"});
+  checkpoint.tensors["model.encoder.layers.1.fc1.bias"] = small_f32({6});
+  refuses_torch(ErrorCode::kBadInput, {"\"model.encoder.layers.1.fc1.bias\"", "has no place"});
+  checkpoint.tensors["model.encoder.layers.0.fc1.bias"] = small_f32({7});
+  refuses_torch(ErrorCode::kBadInput, {"has shape [7], expected [6]"});
+  checkpoint.tensors["model.encoder.layers.0.fc1.bias"] = {"F64", {6}, std::string(48, '\0')};
+  refuses_torch(ErrorCode::kUnsupported, {"has dtype F64, expected F32, F16 or BF16"});
+}
+
+TEST_F(HuggingfaceMarianTorch, AGitLfsPointerIsExplained) {
+  ASSERT_TRUE(import_torch());
+  directory.write("pytorch_model.bin",
+                  "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 310020341\n");
+  expect_error(import_huggingface_marian(directory.path()), ErrorCode::kBadInput,
+               {"/pytorch_model.bin: is a Git LFS pointer; the real file has 310,020,341 bytes"});
 }
 
 // ---- real files ----
