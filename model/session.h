@@ -1,5 +1,6 @@
 // One mutable instance of a program: its arenas, its threads, its methods compiled to flat lists of steps.
-// Used by one caller at a time; any number of sessions, in any threads, share a program.
+// Used by one caller at a time; any number of sessions, in any threads, share a program. A process may fork as
+// long as it has no session with threads: a child inherits programs, but not the threads of sessions.
 //
 // Invariants:
 //  1. A call either fails in its checks and changes nothing, or runs to its end.
