@@ -137,7 +137,7 @@ struct ProgramDefinition {
 Status check_program(ProgramDefinition& definition);
 
 // Writes `path` as PATH.part and renames it, so that no half-written program is ever found under `path`.
-// Errors: kIo. The format is described in docs/program-format.md.
+// Errors: kIo, also when another process is writing it. The format is described in docs/program-format.md.
 Status write_program(const ProgramDefinition& definition, const std::string& path);
 
 class Program {

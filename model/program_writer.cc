@@ -1,14 +1,11 @@
 // Writes a program definition as a file: fixed header, JSON header, aligned data.
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
 #include <xxhash.h>
 
-#include <cerrno>
 #include <cstddef>
 #include <cstring>
 #include <new>
 
+#include "memory/part_file.h"
 #include "model/program.h"
 #include "model/program_header.h"
 
@@ -129,51 +126,6 @@ Json header_json(const ProgramDefinition& definition, std::vector<std::span<cons
   return json;
 }
 
-class OutputFile {
- public:
-  explicit OutputFile(std::string path) : path_(std::move(path)) {}
-  ~OutputFile() {
-    if (fd_ >= 0) ::close(fd_);
-    if (created_) ::unlink(path_.c_str());
-  }
-  Status create() {
-    fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (fd_ < 0) return failure(ErrorCode::kIo, "{}: cannot create: {}", path_, std::strerror(errno));
-    created_ = true;
-    return {};
-  }
-  Status write(const void* data, size_t bytes) {
-    const char* from = static_cast<const char*>(data);
-    while (bytes > 0) {
-      ssize_t n = ::write(fd_, from, bytes);
-      if (n < 0 && errno == EINTR) continue;
-      if (n < 0) return failure(ErrorCode::kIo, "{}: cannot write: {}", path_, std::strerror(errno));
-      from += n;
-      bytes -= static_cast<size_t>(n);
-      written_ += static_cast<uint64_t>(n);
-    }
-    return {};
-  }
-  Status pad_to(uint64_t offset) {
-    static constexpr char kZeros[kSectionAlignment] = {};
-    return write(kZeros, offset - written_);
-  }
-  Status rename_to(const std::string& target) {
-    if (::fsync(fd_) != 0 || ::close(std::exchange(fd_, -1)) != 0)
-      return failure(ErrorCode::kIo, "{}: cannot write: {}", path_, std::strerror(errno));
-    if (::rename(path_.c_str(), target.c_str()) != 0)
-      return failure(ErrorCode::kIo, "{}: cannot rename to {}: {}", path_, target, std::strerror(errno));
-    created_ = false;
-    return {};
-  }
-
- private:
-  std::string path_;
-  int fd_ = -1;
-  bool created_ = false;  // and not yet renamed
-  uint64_t written_ = 0;
-};
-
 }  // namespace
 
 FixedPart fixed_part(std::string_view header, uint32_t version) {
@@ -190,10 +142,6 @@ FixedPart fixed_part(std::string_view header, uint32_t version) {
 }
 
 Status write_program(const ProgramDefinition& definition, const std::string& path) {
-  struct stat info {};
-  // The file is renamed into place, which would replace a device by a file.
-  if (::stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode))
-    return failure(ErrorCode::kIo, "{}: is no regular file; a program is written to a file of its own", path);
   std::vector<std::span<const std::byte>> data;
   std::string header =
       header_json(definition, data).dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
@@ -201,18 +149,19 @@ Status write_program(const ProgramDefinition& definition, const std::string& pat
   if (header_bytes > kMaxHeaderBytes)
     return failure(ErrorCode::kBadInput, "{}: a header of {} bytes, expected at most {}", path, header_bytes,
                    kMaxHeaderBytes);
-  OutputFile file(path + ".part");
-  DUET_TRY(file.create());
+  DUET_ASSIGN(auto file, memory::PartFile::create(path));
   FixedPart fixed = fixed_part(header);
   DUET_TRY(file.write(&fixed, sizeof fixed));
   DUET_TRY(file.write(header.data(), header.size()));
-  uint64_t offset = data_start(header_bytes);
+  uint64_t written = sizeof fixed + header_bytes, offset = data_start(header_bytes);
   for (auto bytes : data) {
-    DUET_TRY(file.pad_to(offset));
+    static constexpr char kZeros[kSectionAlignment] = {};
+    DUET_TRY(file.write(kZeros, offset - written));
     DUET_TRY(file.write(bytes.data(), bytes.size()));
-    offset = aligned(offset + bytes.size());
+    written = offset + bytes.size();
+    offset = aligned(written);
   }
-  return file.rename_to(path);
+  return file.finish();
 }
 
 }  // namespace duet::model

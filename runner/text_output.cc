@@ -6,9 +6,7 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
-#include <filesystem>
 #include <utility>
 
 namespace duet::runner {
@@ -17,45 +15,34 @@ constexpr size_t kBufferBytes = 65536;
 }
 
 Result<TextOutput> TextOutput::open(const std::string& path) {
-  if (path.empty() || path == "-") return TextOutput("standard output", "", STDOUT_FILENO);
+  if (path.empty() || path == "-") return TextOutput("standard output", std::nullopt, STDOUT_FILENO);
   struct stat info {};
-  bool exists = ::stat(path.c_str(), &info) == 0;
-  if (exists && S_ISDIR(info.st_mode))
-    return failure(ErrorCode::kIo, "{}: is a directory, expected a file", path);
-  if (exists && ::access(path.c_str(), W_OK) != 0)
-    return failure(ErrorCode::kIo, "{}: cannot write: {}", path, std::strerror(errno));
-  bool direct = exists && !S_ISREG(info.st_mode);
-  // A link stays a link: what it names is replaced.
-  std::error_code ignored;
-  std::string file = exists && !direct ? std::filesystem::canonical(path, ignored).string() : path;
-  if (file.empty()) file = path;
-  std::string part = direct ? "" : file + ".part";
-  const std::string& target = direct ? path : part;
-  int fd = ::open(target.c_str(), (direct ? O_WRONLY : O_WRONLY | O_CREAT | O_TRUNC) | O_CLOEXEC, 0666);
-  if (fd < 0) {
-    int problem = errno;
-    std::filesystem::path directory = std::filesystem::path(target).parent_path();
-    if (problem == ENOENT && !directory.empty() && !std::filesystem::exists(directory, ignored))
-      return failure(ErrorCode::kIo, "{}: the directory {} does not exist", path, directory.string());
-    return failure(ErrorCode::kIo, "{}: cannot create: {}", target, std::strerror(problem));
+  if (::stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode)) {
+    int fd = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
+    if (fd < 0) return failure(ErrorCode::kIo, "{}: cannot write: {}", path, std::strerror(errno));
+    return TextOutput(path, std::nullopt, fd);
   }
-  if (exists && !direct) [[maybe_unused]]
-    int kept =
-        ::fchmod(fd, info.st_mode & 07777);  // whoever could not read the old file cannot read the new one
-  return TextOutput(std::move(file), std::move(part), fd);
+  DUET_ASSIGN(auto part, memory::PartFile::create(path));
+  int fd = part.fd();
+  return TextOutput(path, std::move(part), fd);
 }
 
 TextOutput::TextOutput(TextOutput&& other) noexcept
-    : path_(std::move(other.path_)),
+    : name_(std::move(other.name_)),
       part_(std::move(other.part_)),
       fd_(std::exchange(other.fd_, -1)),
       buffer_(std::move(other.buffer_)),
-      written_(other.written_) {}
+      written_(other.written_) {
+  other.part_.reset();
+}
 
 TextOutput::~TextOutput() {
-  if (fd_ <= STDERR_FILENO) return;
-  ::close(fd_);
-  if (!part_.empty() && written_ == 0) ::unlink(part_.c_str());
+  if (!part_ && fd_ > STDERR_FILENO) ::close(fd_);
+}
+
+const std::string& TextOutput::part_path() const {
+  static const std::string none;
+  return part_ ? part_->path() : none;
 }
 
 bool TextOutput::is_terminal() const { return ::isatty(fd_); }
@@ -80,12 +67,13 @@ Status TextOutput::flush() {
     if (n < 0) {
       int problem = errno;
       buffer_.erase(0, done);
-      if (problem == EPIPE) return failure(ErrorCode::kClosedPipe, "{}: nobody reads any more", path_);
-      return failure(ErrorCode::kIo, "{}: cannot write: {}", part_.empty() ? path_ : part_,
+      if (problem == EPIPE) return failure(ErrorCode::kClosedPipe, "{}: nobody reads any more", name_);
+      return failure(ErrorCode::kIo, "{}: cannot write: {}", part_ ? part_->path() : name_,
                      std::strerror(problem));
     }
     done += static_cast<size_t>(n);
     written_ += static_cast<uint64_t>(n);
+    if (part_) part_->keep();
   }
   buffer_.clear();
   return {};
@@ -93,15 +81,14 @@ Status TextOutput::flush() {
 
 Status TextOutput::finish() {
   DUET_TRY(flush());
-  if (fd_ <= STDERR_FILENO) return {};
-  int fd = std::exchange(fd_, -1);
-  if ((!part_.empty() && ::fsync(fd) != 0 && errno != EINVAL) | (::close(fd) != 0))
-    return failure(ErrorCode::kIo, "{}: cannot write: {}", part_.empty() ? path_ : part_,
-                   std::strerror(errno));
-  if (part_.empty()) return {};
-  if (std::rename(part_.c_str(), path_.c_str()) != 0)
-    return failure(ErrorCode::kIo, "{}: cannot rename to {}: {}", part_, path_, std::strerror(errno));
-  part_.clear();
+  if (part_) {
+    DUET_TRY(part_->finish());
+    part_.reset();
+    fd_ = -1;
+    return {};
+  }
+  if (fd_ > STDERR_FILENO && ::close(std::exchange(fd_, -1)) != 0)
+    return failure(ErrorCode::kIo, "{}: cannot write: {}", name_, std::strerror(errno));
   return {};
 }
 

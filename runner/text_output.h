@@ -1,17 +1,19 @@
 // Where results go: standard output, or a file that appears under its name only when it is complete.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 
 #include "memory/error.h"
+#include "memory/part_file.h"
 
 namespace duet::runner {
 
 class TextOutput {
  public:
-  // "" or "-": standard output. A regular file is written as FILE.part and renamed by finish(); a FIFO or a
-  // device is written to directly. Errors: kIo.
+  // "" or "-": standard output. A regular file is written as FILE.part and renamed by finish() (see
+  // memory/part_file.h); a FIFO or a device is written to directly. Errors: kIo.
   static Result<TextOutput> open(const std::string& path);
 
   TextOutput(TextOutput&& other) noexcept;
@@ -27,14 +29,15 @@ class TextOutput {
 
   bool is_terminal() const;
   // The file that is written, and stays if the command stops before finish(); "" when it is no .part file.
-  const std::string& part_path() const { return part_; }
+  const std::string& part_path() const;
   uint64_t bytes_written() const { return written_; }
 
  private:
-  TextOutput(std::string path, std::string part, int fd)
-      : path_(std::move(path)), part_(std::move(part)), fd_(fd) {}
+  TextOutput(std::string name, std::optional<memory::PartFile> part, int fd)
+      : name_(std::move(name)), part_(std::move(part)), fd_(fd) {}
 
-  std::string path_, part_;
+  std::string name_;                      // for messages
+  std::optional<memory::PartFile> part_;  // then fd_ is its descriptor
   int fd_;
   std::string buffer_;
   uint64_t written_ = 0;

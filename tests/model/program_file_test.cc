@@ -568,7 +568,7 @@ TEST_F(ProgramFiles, ThatCannotBeWrittenLeaveTheOldOneAndNothingElse) {
     EXPECT_FALSE(std::filesystem::exists(target + ".part"));
   }
   ASSERT_TRUE(std::filesystem::create_directory(path("in-the-way")));
-  expect_error(write_program(definition, path("in-the-way")), ErrorCode::kIo, {"is no regular file"});
+  expect_error(write_program(definition, path("in-the-way")), ErrorCode::kIo, {"in-the-way: is a directory"});
   EXPECT_FALSE(std::filesystem::exists(path("in-the-way.part")));
   EXPECT_TRUE(write_program(definition, target));
   EXPECT_EQ(read_all(target), read_all(path("marian.duet")));
