@@ -75,10 +75,10 @@ tl::unexpected<Error> usage(fmt::format_string<Args...> format, Args&&... args) 
   return failure(ErrorCode::kUsage, format, std::forward<Args>(args)...);
 }
 
-// ", did you mean x?" or nothing, and what there is.
+// "; did you mean x? There are: x, y" or "; there are: x, y".
 std::string choices(const std::string& word, const std::vector<std::string>& names) {
   std::string meant = nearest(word, names);
-  return printable(fmt::format("{}; there are: {}", meant.empty() ? "" : ", did you mean " + meant + "?",
+  return printable(fmt::format("; {}here are: {}", meant.empty() ? "t" : "did you mean " + meant + "? T",
                                fmt::join(names, ", ")));
 }
 

@@ -239,7 +239,8 @@ Result<Tensor> parse_any(const CallTarget& target, const InputSpec& input, std::
   if (auto fill = parse_fill(word)) return generate(target, input, *fill, text.substr(word.size()));
   if (auto raw = find_raw_suffix(text)) return read_raw(target, input, text, raw->first, raw->second);
   if (text.ends_with(".npy")) return read_npy(target, input, std::string(text));
-  if (text.starts_with('[') || parse_number(text)) {
+  if (text.substr(std::min(text.find_first_not_of(' '), text.size())).starts_with('[') ||
+      parse_number(text)) {
     DUET_ASSIGN(Tensor tensor, LiteralParser(text, input.dtype).parse());
     DUET_TRY(check_dims(target, input, tensor.dims));
     return tensor;
