@@ -82,6 +82,7 @@ Result<ConvertReport> convert(const std::string& directory, const std::string& o
     if (!files.target_vocabulary.empty())
       exporter.section(kTargetVocabulary, std::move(files.target_vocabulary));
     DUET_ASSIGN(auto definition, exporter.finish());
+    DUET_TRY(memory::check_mapped_files());  // a definition has copies: the weights have been read
     report.constants = nlohmann::ordered_json::array();
     for (const model::Constant& constant : definition->constants) {
       uint64_t elements = 1;
