@@ -309,6 +309,7 @@ void add_call_command(CLI::App& app, Command& chosen) {
   command->add_flag("--time", options->time, "Times of each call, on standard error");
   command->add_option("--limit", options->limits, "A limit of the session; once for each limit")
       ->expected(1)
+      ->allow_extra_args(false)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->type_name("NAME=N");
   command

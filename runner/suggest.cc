@@ -169,7 +169,8 @@ std::string explain_usage_error(const CLI::App& app, const CLI::ParseError& erro
     return name_of(*words.lacks_value) + " needs a value: " + name_of(*words.lacks_value) + " " +
            words.lacks_value->get_type_name() + help;
   for (const auto& [option, count] : words.counts)
-    if (takes_value(*option) && count > option->get_items_expected_max())
+    if (takes_value(*option) && count > option->get_items_expected_max() &&
+        option->get_multi_option_policy() != CLI::MultiOptionPolicy::TakeAll)
       return name_of(*option) + " is given " + std::to_string(count) + " times, expected once" + help;
   std::string what = error.what();
   std::replace(what.begin(), what.end(), '\n', ' ');

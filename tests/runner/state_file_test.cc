@@ -127,12 +127,12 @@ TEST_F(StateFileTest, TheIdentityFollowsWeightsAndOperatorsButNotNamesForPeople)
   };
   uint64_t same = identity([](auto&) {}, "a");
   EXPECT_EQ(same, identity([](auto& exporter) { exporter.metadata()["name"] = "x"; }, "b"));
-  EXPECT_NE(same,
-            identity([](auto& exporter) { exporter.constant("more", std::vector<int32_t>{1}, {1}); }, "c"));
-  EXPECT_NE(
-      same,
-      identity([](auto& exporter) { exporter.constant("more", std::vector<int32_t>{1}, {1}); }, "d") ^
-          identity([](auto& exporter) { exporter.constant("more", std::vector<int32_t>{2}, {1}); }, "e"));
+  auto with_constant = [&](int32_t value, const char* name) {
+    return identity([&](auto& exporter) { exporter.constant("more", std::vector<int32_t>{value}, {1}); },
+                    name);
+  };
+  EXPECT_NE(same, with_constant(1, "c"));
+  EXPECT_NE(with_constant(1, "d"), with_constant(2, "e"));
   EXPECT_NE(same, identity([](auto& exporter) { exporter.method("get2").output("k", "cache.keys"); }, "f"));
 }
 
