@@ -21,6 +21,8 @@ using model::InputSpec;
 using model::Method;
 using model::ProgramDefinition;
 
+constexpr int kMostRepeats = 1000000;
+
 constexpr const char* kHelp = R"(Runs methods of any program, in order, in one session.
 
 PROGRAM METHOD name=VALUE ... [METHOD name=VALUE ...] ...: an argument with = is
@@ -47,6 +49,7 @@ struct Options {
   std::string program;
   std::vector<std::string> words, limits;
   std::optional<int> threads;
+  LoadOptions load;
   LogOptions log;
   std::string fill;
   uint64_t seed = 0;
@@ -130,7 +133,7 @@ Result<model::Limits> parse_limits(const std::vector<std::string>& texts) {
 
 Result<std::unique_ptr<model::Session>> make_session(const Options& options, const std::string& path) {
   DUET_ASSIGN(auto limits, parse_limits(options.limits));
-  DUET_ASSIGN(auto program, model::Program::open(path));
+  DUET_ASSIGN(auto program, model::Program::open(path, options.load.mode()));
   auto session =
       model::Session::create(std::move(program), {limits, options.threads.value_or(default_threads())});
   // The message says "slots is 0"; other commands would make --slots of that.
@@ -234,6 +237,8 @@ std::string times_text(std::vector<Call>& calls) {
 
 Result<int> run(const Options& options) {
   options.log.apply();
+  if (options.repeat < 1 || options.repeat > kMostRepeats)
+    return usage("--repeat is {}, expected 1 to {}", options.repeat, kMostRepeats);
   std::span<const std::string> words = options.words;
   std::string path = options.program;
   if (path.empty()) {
@@ -303,7 +308,7 @@ void add_call_command(CLI::App& app, Command& chosen) {
   command
       ->add_option("--repeat", options->repeat,
                    "Run all calls so many times; the results are the last round's")
-      ->check(CLI::Range(1, 1000000))
+      ->check(whole_number())
       ->type_name("N")
       ->capture_default_str();
   command->add_flag("--time", options->time, "Times of each call, on standard error");
@@ -317,6 +322,7 @@ void add_call_command(CLI::App& app, Command& chosen) {
                    fmt::format("Threads of the session [{}]", default_threads()))
       ->check(whole_number())
       ->type_name("N");
+  options->load.add_to(*command);
   options->log.add_to(*command);
   command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
 }
