@@ -4,26 +4,14 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
-#include <optional>
 
 #include "model/importers/json_file.h"
+#include "model/importers/pickle_names.h"
 
 namespace duet::model {
 namespace {
 
 using Kind = PickleValue::Kind;
-
-constexpr std::string_view kOrderedDict = "collections.OrderedDict";
-constexpr std::string_view kRebuildTensor = "torch._utils._rebuild_tensor_v2";
-constexpr std::string_view kRebuildParameter = "torch._utils._rebuild_parameter";
-constexpr std::string_view kSize = "torch.Size";
-
-constexpr std::string_view kGlobals[] = {
-    kOrderedDict,         kRebuildTensor,      kRebuildParameter,           kSize,
-    "torch.FloatStorage", "torch.HalfStorage", "torch.BFloat16Storage",     "torch.DoubleStorage",
-    "torch.LongStorage",  "torch.IntStorage",  "torch.ShortStorage",        "torch.CharStorage",
-    "torch.ByteStorage",  "torch.BoolStorage", "torch.ComplexFloatStorage",
-};
 
 constexpr size_t kMostTensorArguments = 7;
 
@@ -40,6 +28,7 @@ class Interpreter {
   Result<Pickle> run() {
     while (true) {
       opcode_at_ = position_;
+      opcode_ = "";
       DUET_ASSIGN(uint64_t opcode, number(1));
       if (opcode == '.') break;  // STOP
       DUET_TRY(step(static_cast<uint8_t>(opcode)));
@@ -55,11 +44,10 @@ class Interpreter {
 
   using Handler = Status (Interpreter::*)(size_t);
 
-  // Every opcode of protocols 0 to 5. Without a handler: refused.
   struct Opcode {
     uint8_t code;
     const char* name;
-    Handler handler = nullptr;
+    Handler handler;
     size_t argument = 0;  // of the handler: bytes of a length or number that follows, or values to take
   };
   static const Opcode kOpcodes[];
@@ -266,12 +254,11 @@ class Interpreter {
   }
 
   Status push_global(std::string_view module, std::string_view name) {
-    for (std::string_view known : kGlobals)
-      if (known.size() == module.size() + 1 + name.size() && known.starts_with(module) &&
-          known[module.size()] == '.' && known.ends_with(name)) {
-        push({Kind::kGlobal, 0, known, {}});
-        return {};
-      }
+    std::string_view known = known_global(module, name);
+    if (!known.empty()) {
+      push({Kind::kGlobal, 0, known, {}});
+      return {};
+    }
     return fail(
         ErrorCode::kUnsupported,
         "it names {}, expected only what a state dict needs ({}, {}, torch.FloatStorage and its like); "
@@ -298,7 +285,7 @@ class Interpreter {
       push({Kind::kTensor, 0, {}, items});
     } else if (callable.text == kRebuildParameter && !items.empty()) {
       stack_.push_back(items[0]);  // a parameter is its tensor
-    } else if (callable.text == kSize && items.size() == 1) {
+    } else if (callable.text == kTorchSize && items.size() == 1) {
       stack_.push_back(items[0]);  // a size is its tuple
     } else {
       return fail(ErrorCode::kUnsupported, "it calls {} with {} arguments, which no state dict needs",
@@ -326,8 +313,8 @@ class Interpreter {
 
   template <class... Args>
   tl::unexpected<Error> fail(ErrorCode code, fmt::format_string<Args...> format, Args&&... args) const {
-    return failure(code, "{}: the pickle, at byte {}: {}", where_, opcode_at_,
-                   fmt::format(format, std::forward<Args>(args)...));
+    return failure(code, "{}: the pickle, at byte {}{}{}: {}", where_, opcode_at_, *opcode_ ? ", " : "",
+                   opcode_, fmt::format(format, std::forward<Args>(args)...));
   }
 
   template <class... Args>
@@ -340,6 +327,7 @@ class Interpreter {
   bool cut_;  // the stream goes on behind bytes_
   size_t position_ = 0;
   size_t opcode_at_ = 0;
+  const char* opcode_ = "";  // its name, when it is a known one
   Pickle pickle_;
   std::vector<uint32_t> stack_;
   std::vector<size_t> marks_;  // sizes of the stack
@@ -384,46 +372,17 @@ const Interpreter::Opcode Interpreter::kOpcodes[] = {
     {'Q', "BINPERSID", &Interpreter::persistent_id},
     {'R', "REDUCE", &Interpreter::reduce, 2},
     {'b', "BUILD", &Interpreter::build},
-    {'0', "POP"},
-    {'1', "POP_MARK"},
-    {'2', "DUP"},
-    {'F', "FLOAT"},
-    {'G', "BINFLOAT"},
-    {'I', "INT"},
-    {'L', "LONG"},
-    {'P', "PERSID"},
-    {'S', "STRING"},
-    {'V', "UNICODE"},
-    {'d', "DICT"},
-    {'g', "GET"},
-    {'i', "INST"},
-    {'l', "LIST"},
-    {'o', "OBJ"},
-    {'p', "PUT"},
-    {'B', "BINBYTES"},
-    {'C', "SHORT_BINBYTES"},
-    {0x81, "NEWOBJ"},
-    {0x82, "EXT1"},
-    {0x83, "EXT2"},
-    {0x84, "EXT4"},
-    {0x8b, "LONG4"},
-    {0x8e, "BINBYTES8"},
-    {0x8f, "EMPTY_SET"},
-    {0x90, "ADDITEMS"},
-    {0x91, "FROZENSET"},
-    {0x92, "NEWOBJ_EX"},
-    {0x96, "BYTEARRAY8"},
-    {0x97, "NEXT_BUFFER"},
-    {0x98, "READONLY_BUFFER"},
 };
 
 Status Interpreter::step(uint8_t code) {
-  for (const Opcode& opcode : kOpcodes) {
-    if (opcode.code != code) continue;
-    if (opcode.handler) return (this->*opcode.handler)(opcode.argument);
+  for (const Opcode& opcode : kOpcodes)
+    if (opcode.code == code) {
+      opcode_ = opcode.name;
+      return (this->*opcode.handler)(opcode.argument);
+    }
+  if (const char* refused = refused_opcode(code))
     return fail(ErrorCode::kUnsupported, "it uses opcode {}, which no state dict needs; nothing was executed",
-                opcode.name);
-  }
+                refused);
   return fail("0x{:02x} is no opcode", code);
 }
 

@@ -139,8 +139,10 @@ TEST(TorchCheckpoint, EveryElementTypeKeepsItsName) {
 
 TEST(TorchCheckpoint, ParametersAndPlainDictsAreAccepted) {
   std::string tensor = pickled_tensor(pickled_storage({"FloatStorage", "0", 2}), 0, {2}, {1});
-  std::string parameter = pickled_global("torch._utils", "_rebuild_parameter") +
-                          pickled_tuple({tensor, "\x88", pickled_dict({})}) + "R";
+  std::string parameter = tensor;
+  for (int i = 0; i < 3; ++i)  // a parameter of a parameter is the same tensor
+    parameter = pickled_global("torch._utils", "_rebuild_parameter") +
+                pickled_tuple({parameter, "\x88", pickled_dict({})}) + "R";
   EXPECT_TRUE(
       parse(torch_zip_bytes(whole_pickle("}(" + pickled("w") + parameter + "u"), {{"0", floats(2)}})));
 }
@@ -172,6 +174,8 @@ TEST(TorchCheckpoint, OtherContentsAreRefused) {
   refused("]", {"holds a list of 0, expected a state dict"});
   refused(pickled_dict({{"epoch", "K\x03"}}), {"tensor \"epoch\": is the integer 3, expected a tensor"});
   refused(pickled_dict({{"model", pickled_dict({})}}), {"tensor \"model\": is a dict of 0"});
+  refused(std::string("}q\0", 3) + pickled("itself") + std::string("h\0s", 3),
+          {"tensor \"itself\": is a dict of 1"});
   refused("}K\x01K\x02s", {"a key of the state dict is the integer 1"});
   refused(pickled_global("os", "system") + pickled_tuple({pickled("true")}) + "R",
           {"names os.system, expected only", "nothing was executed"});

@@ -95,7 +95,7 @@ TEST(TorchFiles, DamagedCopiesNeverCrash) {
     auto file = memory::read_file(kGolden + "formats/" + twin.file, 16 << 20);
     ASSERT_TRUE(file);
     int refused = 0, accepted = 0;
-    for (unsigned seed = 0; seed < 1000; ++seed) {
+    for (unsigned seed = 0; seed < 500; ++seed) {
       std::mt19937 random(seed);
       std::string bytes = *file;
       for (auto change = 1 + random() % 3; change-- > 0;) {
@@ -114,7 +114,7 @@ TEST(TorchFiles, DamagedCopiesNeverCrash) {
       for (const auto& [name, tensor] : checkpoint->tensors)
         ASSERT_EQ(tensor.bytes.size(), stored_bytes(tensor.type, tensor.shape)) << name;
     }
-    EXPECT_GT(refused, 300);
+    EXPECT_GT(refused, 150);
     EXPECT_GT(accepted, 10);
   }
 }

@@ -119,7 +119,7 @@ TEST(Unpickler, OtherOpcodesAreRefusedByName) {
 }
 
 TEST(Unpickler, CallsOfAnotherFormAreRefused) {
-  expect_refused("K\x01)R.", {"it calls the integer 1 with a tuple of 0"});
+  expect_refused("K\x01)R.", {"at byte 3, REDUCE: it calls the integer 1 with a tuple of 0"});
   expect_refused(pickled_global("torch", "FloatStorage") + ")R.", {"it calls torch.FloatStorage with 0"},
                  ErrorCode::kUnsupported);
   expect_refused(pickled_global("collections", "OrderedDict") + "]R.", {"with a list of 0"});
