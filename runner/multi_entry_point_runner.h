@@ -1,4 +1,5 @@
-// Runs any method of any program by name: what `duet call` and tests of stateful programs stand on.
+// Runs any method of any program by name: what examples and tests of stateful programs stand on. (`duet call`
+// needs outputs in their order, and calls the session itself.)
 #pragma once
 
 #include <map>

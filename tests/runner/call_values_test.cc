@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <limits>
 #include <numeric>
+#include <random>
 #include <set>
 
 #include "tests/model/support.h"
@@ -136,6 +137,57 @@ TEST(InputFillTest, RandomFillsDependOnTheSeedOnly) {
     EXPECT_GE(value, -1.0F);
     EXPECT_LT(value, 1.0F);
   }
+}
+
+// Declarations of all kinds, also such that no input satisfies.
+TEST(InputFillTest, WhatIsFilledSatisfiesAnyDeclarationOrIsRefused) {
+  std::mt19937 random(3);
+  auto below = [&](int n) { return static_cast<int>(random() % static_cast<unsigned>(n)); };
+  int filled_count = 0, refused = 0;
+  for (int round = 0; round < 150; ++round) {
+    TemporaryDirectory directory;
+    MultiEntryPointExporter exporter;
+    int least = below(3);
+    exporter.dynamic("n", least, least + below(6));
+    exporter.dynamic("t", below(3), 3 + below(12));
+    auto& method = exporter.method("m");
+    for (const char* name : {"a", "b"}) {
+      model::InputSpec spec;
+      spec.name = name;
+      spec.dtype = DType::kI32;
+      spec.shape = {"n"};
+      int min = below(7) - 3;
+      if (below(4) > 0) spec.min_value = min;
+      if (below(4) > 0) spec.max_value = min + below(8) - 1;
+      spec.distinct = spec.min_value && spec.max_value && below(2) == 0;
+      if (below(3) > 0) spec.sums_to = "t";
+      method.output(spec.name + "_out", method.input(spec));
+    }
+    method.output("c_out", method.input("c", DType::kI32, {"t"}));
+    auto session = model::open_session(model::save_and_open(exporter, directory));
+    ASSERT_TRUE(session);
+    const auto& definition = session->program().definition();
+    const model::Method& m = *definition.find_method("m");
+    for (Fill fill : kFills) {
+      auto filled = fill_inputs({definition, m, session->plan().symbols}, {}, fill, random());
+      if (!filled) {
+        EXPECT_TRUE(filled.error().message.find("cannot be filled") != std::string::npos)
+            << filled.error().message;
+        ++refused;
+        continue;
+      }
+      ++filled_count;
+      std::vector<model::TensorView> views;
+      for (const auto& input : m.inputs) {
+        Tensor& tensor = filled->at(input.name);
+        views.push_back({tensor.data.data(), tensor.dtype, 1, {tensor.dims[0]}});
+      }
+      auto result = session->execute(session->find_method("m"), views);
+      EXPECT_TRUE(result) << round << ": " << result.error().message;
+    }
+  }
+  EXPECT_GT(filled_count, 100);
+  EXPECT_GT(refused, 20);
 }
 
 // echo(f f32[n], i i32[n] in -2 to 2, l i64[n], u u8[n], b bool[n], d i32[n] distinct in 0 to 9, s i32[] and
