@@ -192,6 +192,38 @@ model::SessionOptions LimitOptions::session() const {
   return options;
 }
 
+void NamedLimitOptions::add_to(CLI::App& command) {
+  command.add_option("--limit", limits, "A limit of the session; once for each limit")
+      ->type_name("NAME=N")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  command.add_option("--threads", threads, fmt::format("Threads of a session [{}]", default_threads()))
+      ->check(whole_number())
+      ->type_name("N");
+}
+
+Result<model::SessionOptions> NamedLimitOptions::session() const {
+  model::SessionOptions options;
+  options.threads = threads.value_or(default_threads());
+  for (const std::string& text : limits) {
+    size_t equals = text.find('=');
+    std::string value = equals == std::string::npos ? "" : text.substr(equals + 1);
+    int64_t number = 0;
+    auto [end, problem] = std::from_chars(value.data(), value.data() + value.size(), number);
+    if (value.empty() || problem != std::errc() || end != value.data() + value.size())
+      return failure(ErrorCode::kUsage, "--limit {}: expected NAME=N, as in --limit slots=4", text);
+    if (!options.limits.emplace(text.substr(0, equals), number).second)
+      return failure(ErrorCode::kUsage, "--limit {}: the limit is given twice", text);
+  }
+  return options;
+}
+
+Error with_limit_option(Error error) {
+  if (error.code == ErrorCode::kUsage && !error.message.starts_with("threads is "))
+    error.message = "--limit: " + error.message;
+  return error;
+}
+
 int default_threads() {
   return std::min(memory::available_processors(), 16);  // a translation model has too little work for more
 }

@@ -26,6 +26,7 @@ void add_info_command(CLI::App& app, Command& chosen);
 void add_verify_command(CLI::App& app, Command& chosen);
 void add_tokenize_command(CLI::App& app, Command& chosen);
 void add_call_command(CLI::App& app, Command& chosen);
+void add_validate_command(CLI::App& app, Command& chosen);
 void add_bench_command(CLI::App& app, Command& chosen);
 
 // The arguments for app.parse(), changed such that CLI11 does not take the text "[a, b]" for a list of two;
@@ -61,6 +62,18 @@ struct LimitOptions {
   void add_to(CLI::App& command);
   model::SessionOptions session() const;
 };
+
+// --limit NAME=N and --threads: for programs of any kind, whose limits have any names.
+struct NamedLimitOptions {
+  std::vector<std::string> limits;
+  std::optional<int> threads;
+  void add_to(CLI::App& command);
+  // Errors: kUsage for what is not NAME=N, and for a limit given twice.
+  Result<model::SessionOptions> session() const;
+};
+// A message of Session::create about a limit, as the user of --limit gave it: "slots is 0" -> "--limit: slots
+// is 0".
+Error with_limit_option(Error error);
 
 // Threads used when none are asked for: the processors that this process may use, by affinity and by quota.
 int default_threads();

@@ -48,6 +48,7 @@ int run(int argc, char** argv) {
   add_verify_command(app, chosen);
   add_tokenize_command(app, chosen);
   add_call_command(app, chosen);
+  add_validate_command(app, chosen);
   add_bench_command(app, chosen);
   if (argc == 1) {
     std::cerr << app.help();

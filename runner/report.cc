@@ -24,9 +24,9 @@ void ProgramOption::add_to(CLI::App& command) {
       ->check(not_empty());
 }
 
-Result<std::shared_ptr<const model::Program>> ProgramOption::open() const {
+Result<std::shared_ptr<const model::Program>> ProgramOption::open(model::LoadMode mode) const {
   DUET_ASSIGN(std::string found, find_program(path));
-  return model::Program::open(found);
+  return model::Program::open(found, mode);
 }
 
 std::string Table::text(std::string_view indent) const {

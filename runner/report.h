@@ -20,7 +20,7 @@ struct ProgramOption {
   std::string path;
   void add_to(CLI::App& command);
   // Errors: those of find_program() and Program::open().
-  Result<std::shared_ptr<const model::Program>> open() const;
+  Result<std::shared_ptr<const model::Program>> open(model::LoadMode mode = model::LoadMode::kMmap) const;
 };
 
 // A table for people: a heading, then rows, every column as wide as its widest cell, two spaces apart.
