@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "model/program.h"
 #include "tests/runner/golden.h"
@@ -129,6 +130,36 @@ TEST_F(Convert, RefusesWhatIsNoModelDirectoryOrNoPlaceForAFile) {
   EXPECT_EQ(error(model_.string(), fifo.string()).exit_code, 4);
   EXPECT_TRUE(fs::is_fifo(fifo));
   EXPECT_FALSE(fs::exists(fifo.string() + ".part"));
+}
+
+TEST_F(Convert, ReadsTheGoldenModelsFromPyTorchFilesAndTranslatesAsTheReferenceDoes) {
+  struct Twin {
+    const char *model, *file;
+  };
+  for (const Twin& twin : {Twin{"small-a", "small-a-zip-tied-copies.bin"}, Twin{"small-b", "small-b-zip.bin"},
+                           Twin{"small-c", "small-c-legacy.bin"}}) {
+    SCOPED_TRACE(twin.file);
+    const fs::path from = directory_ / twin.model, program = directory_ / (std::string(twin.model) + ".duet");
+    fs::copy(fs::path(DUET_TEST_DATA) / "../golden" / twin.model / "model", from);
+    fs::remove(from / "model.safetensors");
+    fs::copy(fs::path(DUET_TEST_DATA) / "../golden/formats" / twin.file, from / "pytorch_model.bin");
+    auto converted = convert({from.string(), "-q", "-o", program.string()});
+    ASSERT_EQ(converted.exit_code, 0) << converted.err;
+    std::string in;
+    auto sentences = golden::sentences(twin.model);
+    for (const golden::Sentence& sentence : sentences) in += sentence.source + "\n";
+    const std::string limit = std::to_string(golden::target_limit(twin.model));
+    auto result = run_duet(
+        {"translate", "-q", "--json", "--max-target-tokens", limit, "-m", program.string()}, {.in = in});
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+    std::istringstream lines(result.out);
+    for (const golden::Sentence& sentence : sentences) {
+      std::string line;
+      ASSERT_TRUE(std::getline(lines, line));
+      auto segment = nlohmann::json::parse(line)["segments"][0];
+      EXPECT_EQ(segment["target_ids"].get<std::vector<int32_t>>(), sentence.target_ids) << sentence.source;
+    }
+  }
 }
 
 }  // namespace
