@@ -156,7 +156,8 @@ Status check_mapped_files() {
 
 Result<std::string> read_file(const std::string& path, size_t max_bytes) {
   Descriptor file;
-  DUET_ASSIGN(auto info, open_file(path, 0, file));
+  DUET_ASSIGN(auto info, open_file(path, O_NONBLOCK, file));  // a FIFO without a writer is an empty file
+  ::fcntl(file.fd, F_SETFL, O_RDONLY);                        // but a writer that is slow is waited for
   if (info.st_size > 0 && static_cast<size_t>(info.st_size) > max_bytes)
     return failure(ErrorCode::kBadInput, "{}: {} bytes, expected at most {}", path, info.st_size, max_bytes);
   std::string text;

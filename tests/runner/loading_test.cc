@@ -138,17 +138,27 @@ TEST_F(Loading, OfWeightsThatShrinkWhileTheyAreConvertedWritesNothing) {
   std::string spm = read(model_ / "source.spm"), old = read(program_);
   fs::remove(model_ / "source.spm");
   ASSERT_EQ(::mkfifo((model_ / "source.spm").c_str(), 0600), 0);
-  RunningCommand command({duet_path(), "convert", "-q", model_.string(), "-o", program_.string()});
-  int fifo = ::open((model_ / "source.spm").c_str(), O_WRONLY | O_CLOEXEC);  // waits for the reader
+  int fifo = ::open((model_ / "source.spm").c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC);
   ASSERT_GE(fifo, 0);
+  RunningCommand command({duet_path(), "convert", "-q", model_.string(), "-o", program_.string()});
+  auto waits = [&] {  // before it becomes duet, the child has our FIFO open, but not the weights
+    std::error_code gone;
+    int found = 0;
+    for (const auto& entry : fs::directory_iterator(fmt::format("/proc/{}/fd", command.pid()), gone))
+      for (const char* name : {"model.safetensors", "source.spm"})
+        found += fs::read_symlink(entry, gone) == fs::canonical(model_ / name);
+    return found == 2;
+  };
+  for (int i = 0; i < 1500 && !waits(); ++i) ::usleep(10000);
+  ASSERT_TRUE(waits()) << command.finish().err;
   fs::path weights = model_ / "model.safetensors";
   auto bytes = fs::file_size(weights);
   fs::resize_file(weights, 8192);
-  std::signal(SIGPIPE, SIG_IGN);
-  for (size_t at = 0; at < spm.size();) {
+  size_t at = 0;
+  for (int i = 0; i < 3000 && at < spm.size(); ++i) {
     ssize_t n = ::write(fifo, spm.data() + at, spm.size() - at);
-    if (n <= 0) break;
-    at += static_cast<size_t>(n);
+    if (n > 0) at += static_cast<size_t>(n);
+    if (n < 0) ::usleep(10000);  // it is full
   }
   ::close(fifo);
   auto result = command.finish();
