@@ -94,11 +94,11 @@ void read_tensor(const Field& field, Spec& spec) {
   if (dtype)
     spec.dtype = *dtype;
   else
-    field["dtype"].report("unknown dtype");
+    field["dtype"].report(fmt::format("unknown dtype \"{}\"", field["dtype"].text()));
   for (const Field& dim : field["shape"].items()) {
     spec.shape.push_back(dim.expression());
     if (spec.shape.back().kind() > Expression::Kind::kSymbol || spec.shape.back().value() < 0)
-      dim.report("expected a whole number >= 0 or a symbol");
+      dim.report(fmt::format("{}, expected a whole number >= 0 or a symbol", spec.shape.back().to_string()));
   }
   if (spec.shape.size() > kMaxRank) field["shape"].report(fmt::format("more than {} dimensions", kMaxRank));
 }
@@ -190,9 +190,10 @@ class Reader {
     constant.checksum = read_checksum(field);
     auto expected = constant_bytes(constant, constant.layout);
     if (!expected || *expected != constant.data.size())
-      field["bytes"].report(fmt::format("{} bytes for {} {}, expected {}", constant.data.size(),
-                                        dtype_name(constant.dtype), shape_text(constant.shape),
-                                        expected ? std::to_string(*expected) : "a fixed shape"));
+      field["bytes"].report(
+          fmt::format("{} bytes for {} {}, expected {}", constant.data.size(), dtype_name(constant.dtype),
+                      shape_text(constant.shape),
+                      expected ? std::to_string(*expected) : "a fixed shape of at most 2^56 bytes"));
     define(field, constant.name,
            {ValueRef::Space::kConstant, static_cast<uint32_t>(definition_.constants.size())});
     definition_.constants.push_back(std::move(constant));
