@@ -1,6 +1,7 @@
 #include "memory/mapped_file.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -154,10 +155,28 @@ Status check_mapped_files() {
   return {};
 }
 
+namespace {
+
+// A writer of a FIFO may come a little later than its reader.
+Status await_writer(const std::string& path, int fd) {
+  constexpr int kPatienceMilliseconds = 3000;
+  pollfd waiting{fd, POLLIN, 0};
+  int ready;
+  do ready = ::poll(&waiting, 1, kPatienceMilliseconds);
+  while (ready < 0 && errno == EINTR);
+  if (ready == 0)
+    return failure(ErrorCode::kIo, "{}: a pipe that nobody writes to (waited for {} s)", path,
+                   kPatienceMilliseconds / 1000);
+  return {};
+}
+
+}  // namespace
+
 Result<std::string> read_file(const std::string& path, size_t max_bytes) {
   Descriptor file;
-  DUET_ASSIGN(auto info, open_file(path, O_NONBLOCK, file));  // a FIFO without a writer is an empty file
-  ::fcntl(file.fd, F_SETFL, O_RDONLY);                        // but a writer that is slow is waited for
+  DUET_ASSIGN(auto info, open_file(path, O_NONBLOCK, file));  // a FIFO without a writer must not hang us
+  if (S_ISFIFO(info.st_mode)) DUET_TRY(await_writer(path, file.fd));
+  ::fcntl(file.fd, F_SETFL, O_RDONLY);  // a writer that is slow is waited for
   if (info.st_size > 0 && static_cast<size_t>(info.st_size) > max_bytes)
     return failure(ErrorCode::kBadInput, "{}: {} bytes, expected at most {}", path, info.st_size, max_bytes);
   std::string text;

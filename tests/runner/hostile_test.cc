@@ -512,8 +512,8 @@ std::vector<Case> model_cases() {
          p.fifo_instead(p.model / "target.spm");
          return p.convert();
        },
-       3,
-       {"target.spm"}},
+       4,
+       {"target.spm", "a pipe that nobody writes to"}},
       {"SentencePiece: a text", file("source.spm", "Hello, I am no model.\n"), 3, {"source.spm"}},
       {"SentencePiece: cut in half",
        [](const Place& p) {
