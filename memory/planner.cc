@@ -10,11 +10,6 @@ namespace {
 
 constexpr uint64_t kMostBytes = std::numeric_limits<uint64_t>::max() / kBufferAlignment * kBufferAlignment;
 
-// REQUIRES: bytes <= kMostBytes.
-uint64_t aligned(uint64_t bytes) {
-  return (bytes + kBufferAlignment - 1) / kBufferAlignment * kBufferAlignment;
-}
-
 // What the search of step 5 may cost, in placed buffers looked at: about a millisecond. Counted, not timed,
 // so that a plan is the same on every machine.
 constexpr uint64_t kSearchWork = 500'000;

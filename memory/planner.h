@@ -15,6 +15,10 @@
 namespace duet::memory {
 
 inline constexpr uint64_t kBufferAlignment = 64;  // a cache line, an AVX-512 register, a row of an AMX tile
+// REQUIRES: bytes + kBufferAlignment fits.
+inline constexpr uint64_t aligned(uint64_t bytes) {
+  return (bytes + kBufferAlignment - 1) / kBufferAlignment * kBufferAlignment;
+}
 
 struct BufferRequest {
   std::string name;

@@ -8,10 +8,6 @@
 namespace duet::model {
 namespace {
 
-uint64_t aligned(uint64_t bytes) {
-  return (bytes + memory::kBufferAlignment - 1) / memory::kBufferAlignment * memory::kBufferAlignment;
-}
-
 // A tensor at its largest size, without memory.
 TensorView largest_view(const ProgramDefinition& definition, const TensorSpec& spec,
                         std::span<const int64_t> symbols) {
@@ -135,7 +131,7 @@ class MethodPlanner {
       plan_.values[i] = {memory::ArenaId::kIo, plan_.io_bytes};
       plan_.buffers.push_back({method_.values[i].name, memory::ArenaId::kIo, plan_.io_bytes, lives_[i].bytes,
                                0, std::max(0, plan_.steps - 1)});
-      if (__builtin_add_overflow(plan_.io_bytes, aligned(lives_[i].bytes), &plan_.io_bytes))
+      if (__builtin_add_overflow(plan_.io_bytes, memory::aligned(lives_[i].bytes), &plan_.io_bytes))
         return failure(ErrorCode::kBadInput, "method {}: the sizes of its inputs and outputs overflow",
                        method_.name);
     }
@@ -179,7 +175,7 @@ Result<MemoryPlan> plan_memory(const ProgramDefinition& definition, const Limits
   for (const SharedBuffer& buffer : definition.shared) {
     DUET_ASSIGN(uint64_t bytes, tensor_bytes(definition, buffer, plan.symbols));
     plan.shared_offsets.push_back(plan.shared_bytes);
-    if (__builtin_add_overflow(plan.shared_bytes, aligned(bytes), &plan.shared_bytes))
+    if (__builtin_add_overflow(plan.shared_bytes, memory::aligned(bytes), &plan.shared_bytes))
       return failure(ErrorCode::kBadInput, "the shared buffers' sizes overflow");
   }
   for (const Method& method : definition.methods) {

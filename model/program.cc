@@ -116,7 +116,9 @@ Result<std::vector<int64_t>> resolve_symbols(const ProgramDefinition& definition
       }
     }
     if (value < min || value > max)
-      return failure(ErrorCode::kUsage, "{} is {}, expected {} to {}{}{}", symbol.name, value, min, max,
+      // With nothing asked for, it is the program that contradicts itself.
+      return failure(limits.empty() ? ErrorCode::kBadInput : ErrorCode::kUsage,
+                     "{} is {}, expected {} to {}{}{}", symbol.name, value, min, max,
                      symbol.help.empty() ? "" : ": ", symbol.help);
     values.push_back(value);
   }

@@ -169,7 +169,8 @@ class Program {
 using Limits = std::map<std::string, int64_t>;
 
 // The value of every symbol of the definition, in its order; a dynamic symbol stands at its maximum.
-// Errors: kUsage for an unknown limit or one outside its range.
+// Errors: kUsage for an unknown limit or one outside its range; kBadInput when the program's own defaults
+// contradict each other.
 Result<std::vector<int64_t>> resolve_symbols(const ProgramDefinition& definition, const Limits& limits);
 
 // An expression of limits, derived and dynamic symbols when they have these values. Errors: kBadInput.

@@ -2,7 +2,6 @@
 // calls get their inputs before the first one runs (prepare), and each call's outputs and the state that it
 // wrote are printed and kept as files (Results).
 #include <algorithm>
-#include <charconv>
 #include <chrono>
 #include <map>
 
@@ -47,8 +46,8 @@ constexpr const char* kFooter = R"(Examples:
 
 struct Options {
   std::string program;
-  std::vector<std::string> words, limits;
-  std::optional<int> threads;
+  std::vector<std::string> words;
+  NamedLimitOptions limits;
   LoadOptions load;
   LogOptions log;
   std::string fill;
@@ -116,30 +115,11 @@ Result<std::vector<WordCall>> parse_words(std::span<const std::string> words) {
   return calls;
 }
 
-Result<model::Limits> parse_limits(const std::vector<std::string>& texts) {
-  model::Limits limits;
-  for (const std::string& text : texts) {
-    size_t equals = text.find('=');
-    std::string value = equals == std::string::npos ? "" : text.substr(equals + 1);
-    int64_t number = 0;
-    auto [end, problem] = std::from_chars(value.data(), value.data() + value.size(), number);
-    if (value.empty() || problem != std::errc() || end != value.data() + value.size())
-      return usage("--limit {}: expected NAME=N, as in --limit slots=4", printable(text));
-    if (!limits.emplace(text.substr(0, equals), number).second)
-      return usage("--limit {}: the limit is given twice", printable(text));
-  }
-  return limits;
-}
-
 Result<std::unique_ptr<model::Session>> make_session(const Options& options, const std::string& path) {
-  DUET_ASSIGN(auto limits, parse_limits(options.limits));
+  DUET_ASSIGN(auto session_options, options.limits.session());
   DUET_ASSIGN(auto program, model::Program::open(path, options.load.mode()));
-  auto session =
-      model::Session::create(std::move(program), {limits, options.threads.value_or(default_threads())});
-  // The message says "slots is 0"; other commands would make --slots of that.
-  if (!session && session.error().code == ErrorCode::kUsage &&
-      !session.error().message.starts_with("threads is "))
-    return usage("--limit: {}", printable(session.error().message));
+  auto session = model::Session::create(std::move(program), session_options);
+  if (!session) return tl::make_unexpected(with_limit_option(session.error()));
   return session;
 }
 
@@ -312,16 +292,7 @@ void add_call_command(CLI::App& app, Command& chosen) {
       ->type_name("N")
       ->capture_default_str();
   command->add_flag("--time", options->time, "Times of each call, on standard error");
-  command->add_option("--limit", options->limits, "A limit of the session; once for each limit")
-      ->expected(1)
-      ->allow_extra_args(false)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
-      ->type_name("NAME=N");
-  command
-      ->add_option("--threads", options->threads,
-                   fmt::format("Threads of the session [{}]", default_threads()))
-      ->check(whole_number())
-      ->type_name("N");
+  options->limits.add_to(*command);
   options->load.add_to(*command);
   options->log.add_to(*command);
   command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });

@@ -6,6 +6,7 @@
 
 #include "memory/processors.h"
 #include "model/marian_builder.h"
+#include "runner/report.h"
 #include "runner/suggest.h"
 
 namespace duet::runner {
@@ -196,6 +197,7 @@ void NamedLimitOptions::add_to(CLI::App& command) {
   command.add_option("--limit", limits, "A limit of the session; once for each limit")
       ->type_name("NAME=N")
       ->expected(1)
+      ->allow_extra_args(false)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   command.add_option("--threads", threads, fmt::format("Threads of a session [{}]", default_threads()))
       ->check(whole_number())
@@ -211,16 +213,17 @@ Result<model::SessionOptions> NamedLimitOptions::session() const {
     int64_t number = 0;
     auto [end, problem] = std::from_chars(value.data(), value.data() + value.size(), number);
     if (value.empty() || problem != std::errc() || end != value.data() + value.size())
-      return failure(ErrorCode::kUsage, "--limit {}: expected NAME=N, as in --limit slots=4", text);
+      return failure(ErrorCode::kUsage, "--limit {}: expected NAME=N, as in --limit slots=4",
+                     printable(text));
     if (!options.limits.emplace(text.substr(0, equals), number).second)
-      return failure(ErrorCode::kUsage, "--limit {}: the limit is given twice", text);
+      return failure(ErrorCode::kUsage, "--limit {}: the limit is given twice", printable(text));
   }
   return options;
 }
 
 Error with_limit_option(Error error) {
   if (error.code == ErrorCode::kUsage && !error.message.starts_with("threads is "))
-    error.message = "--limit: " + error.message;
+    error.message = "--limit: " + printable(error.message);
   return error;
 }
 

@@ -90,6 +90,10 @@ Status EncoderDecoderRunner::check_program() {
     if (found == definition.metadata.end() || !found->is_number_unsigned() ||
         found->get<uint64_t>() > INT32_MAX)
       return failure(ErrorCode::kBadInput, "metadata.{} is missing or no token id", id.name);
+    auto size = definition.metadata.find("target_vocabulary");
+    if (size != definition.metadata.end() && size->is_number_unsigned() && *found >= *size)
+      return failure(ErrorCode::kBadInput, "metadata.{} is {}, expected a token id below {}", id.name,
+                     found->get<uint64_t>(), size->get<uint64_t>());
     *id.value = found->get<int32_t>();
   }
   pool_state_ = session_->shared("slots.pool_state");

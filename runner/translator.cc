@@ -76,7 +76,7 @@ Result<Translator> Translator::create(std::shared_ptr<const model::Program> prog
     DUET_ASSIGN(auto runner, EncoderDecoderRunner::create(program, options.session));
     translator.runner_ = std::make_unique<EncoderDecoderRunner>(std::move(runner));
     if (translator.runner_->max_source_tokens() < 2)
-      return failure(ErrorCode::kUsage,
+      return failure(options.session.limits.empty() ? ErrorCode::kBadInput : ErrorCode::kUsage,
                      "max_source_tokens is {}, expected 2 or more: a piece of text and </s>",
                      translator.runner_->max_source_tokens());
     auto rows = [&](const char* name) {

@@ -34,8 +34,8 @@ class InputFile {
   uint64_t read_ = 0;
 };
 
-// Writes the parts one after the other as PATH.part, syncs, and renames it: `path` is always a whole file,
-// the old one or the new one. A link stays a link. Errors: kIo, also for a path that is no regular file.
+// Writes the parts one after the other; `path` is always a whole file, the old one or the new one. Errors:
+// those of memory::PartFile.
 Status write_whole_file(const std::string& path, std::span<const std::span<const std::byte>> parts);
 
 }  // namespace duet::runner
