@@ -44,7 +44,57 @@ void write_program(const std::string& name, model::MultiEntryPointExporter& expo
   if (name == "cache") write("program", "cache-file", file);
 }
 
+std::vector<float> numbers(size_t n) {
+  std::vector<float> values(n);
+  for (size_t i = 0; i < n; ++i) values[i] = static_cast<float>(i % 7) / 4 - 1;
+  return values;
+}
+
+void layers_program() {
+  model::MultiEntryPointExporter e;
+  e.dynamic("n", 1, 4);
+  e.constant("W", numbers(20), {5, 4}, model::Layout::kPanels);
+  e.constant("P", numbers(12), {3, 4});
+  e.constant("gamma", numbers(4), {4});
+  auto& m = e.method("run");
+  std::string ids = m.input("ids", model::DType::kI32, {"n"}), at = m.input("at", model::DType::kI32, {"n"});
+  std::string x = m.call("embed", "embed", {ids, at, "W", "P"}, {{"scale", 2.0}});
+  std::string y = m.call("norm", "norm", {x, "gamma"}, {{"epsilon", 1e-5}});
+  std::string z = m.call("linear", "linear", {y, "W"}, {{"activation", std::string("gelu")}});
+  m.output("z", z);
+  m.output("ids", m.call("select_argmax", "select", {y, "W"}, {{"suppress", std::vector<int64_t>{1}}}));
+  write_program("layers", e);
+}
+
+void attention_program() {
+  model::MultiEntryPointExporter e;
+  e.dynamic("n", 1, 20);
+  e.dynamic("rows", 1, 3);
+  e.buffer("table", model::DType::kI32, {4, 2});
+  e.buffer("pool", model::DType::kF32, {3, 2, 4, 16});
+  auto& m = e.method("run");
+  std::string qkv = m.input("qkv", model::DType::kF32, {"n", 12});
+  model::InputSpec spec;
+  spec.name = "lengths";
+  spec.dtype = model::DType::kI32;
+  spec.shape = {"rows"};
+  spec.min_value = 1;
+  spec.max_value = "n";
+  spec.sums_to = "n";
+  std::string lengths = m.input(spec);
+  auto index = m.call_all("ragged_index", "index", {lengths}, {{"tokens", std::string("n")}});
+  model::Attributes heads = {{"heads", int64_t{2}}};
+  m.output("own", m.call("attend_ragged", "own", {qkv, index[0], lengths}, heads));
+  m.call("cache_write", "write", {qkv, index[2], index[3], "table", "pool"}, {{"column", int64_t{4}}});
+  heads["extra"] = int64_t{1};
+  std::string cached = m.call("attend_cached", "cached", {qkv, index[2], index[3], "table", "pool"}, heads);
+  m.output("last", m.call("gather_rows", "last", {cached, index[1]}));
+  write_program("attention", e);
+}
+
 void programs() {
+  layers_program();
+  attention_program();
   model::MultiEntryPointExporter cache, marian, sum;
   model::build_cache(cache);
   write_program("cache", cache);
