@@ -18,6 +18,7 @@
 #include <thread>
 
 #include "model/program_header.h"
+#include "tests/model/importers/torch_bytes.h"
 #include "tests/model/support.h"
 #include "tests/runner/golden.h"
 #include "tests/runner/run_command.h"
@@ -602,6 +603,198 @@ std::vector<Case> output_cases() {
   };
 }
 
+// pytorch_model.bin in place of model.safetensors.
+std::vector<Case> torch_cases() {
+  auto file = [](const std::string& bytes) {
+    return [bytes](const Place& p) {
+      fs::remove(p.model / "model.safetensors");
+      p.model_file("pytorch_model.bin", bytes);
+      return p.convert();
+    };
+  };
+  auto zip = [](const std::string& pickle, const model::Storages& storages = {}) {
+    return model::torch_zip_bytes(model::whole_pickle(pickle), storages);
+  };
+  auto dict_of = [](const std::string& value) { return model::pickled_dict({{"w", value}}); };
+  const std::string four(16, '\x3f');
+  auto tensor = [](int64_t elements, int64_t offset, int64_t rows, int64_t stride) {
+    return model::pickled_tensor(model::pickled_storage({"FloatStorage", "0", elements}), offset, {rows},
+                                 {stride});
+  };
+  const std::string call_system =
+      model::pickled_global("posix", "system") + model::pickled_tuple({model::pickled("id")}) + "R";
+  const std::string sound = zip(dict_of(tensor(4, 0, 4, 1)), {{"0", four}});
+  return {
+      {"pickle: a call of os.system",
+       file(zip(call_system)),
+       3,
+       {"pytorch_model.bin", "posix.system", "nothing was executed"}},
+      {"pickle: another global",
+       file(zip(dict_of(model::pickled_global("builtins", "eval")))),
+       3,
+       {"builtins.eval"}},
+      {"pickle: of the older form with a global",
+       file(model::torch_legacy_bytes(model::whole_pickle(call_system), {})),
+       3,
+       {"posix.system"}},
+      {"pickle: a dict that holds itself",
+       file(zip("}q\x01" + model::pickled("w") + "h\x01s")),
+       3,
+       {"pytorch_model.bin", "w"}},
+      {"pickle: a list of 2^31 memos", file(zip(std::string("j\xff\xff\xff\x7f"))), 3, {"pytorch_model.bin"}},
+      {"pickle: a text of 4 GB", file(zip(std::string("X\xff\xff\xff\xff"))), 3, {"pytorch_model.bin"}},
+      {"pickle: cut short", file(zip("}").substr(0, 40)), 3, {"pytorch_model.bin"}},
+      {"pickle: a number instead of a tensor", file(zip(dict_of(model::pickled(7)))), 3, {"w"}},
+      {"pickle: a tensor behind its storage",
+       file(zip(dict_of(tensor(4, 3, 4, 1)), {{"0", four}})),
+       3,
+       {"\"w\""}},
+      {"pickle: sizes whose product overflows",
+       file(zip(dict_of(tensor(4, 0, INT64_MAX, INT64_MAX)), {{"0", four}})),
+       3,
+       {"\"w\""}},
+      {"pickle: a negative offset",
+       file(zip(dict_of(tensor(4, -1, 4, 1)), {{"0", four}})),
+       3,
+       {"\"w\"", "-1"}},
+      {"pickle: a storage that is not there",
+       file(zip(dict_of(tensor(4, 0, 4, 1)))),
+       3,
+       {"pytorch_model.bin", "0"}},
+      {"pickle: a storage of another size",
+       file(zip(dict_of(tensor(5, 0, 4, 1)), {{"0", four}})),
+       3,
+       {"pytorch_model.bin", "20", "16"}},
+      {"pickle: a weight of no Marian model", file(sound), 3, {"pytorch_model.bin", "tensor"}},
+      {"zip: a compressed entry",
+       file(model::zip_bytes({{"m/data.pkl", "x", 8}})),
+       3,
+       {"m/data.pkl", "compressed"}},
+      {"zip: an encrypted entry",
+       file(model::zip_bytes({{"m/data.pkl", "x", 0, 1}})),
+       3,
+       {"m/data.pkl", "encrypted"}},
+      {"zip: cut in its directory", file(sound.substr(0, sound.size() - 30)), 3, {"pytorch_model.bin"}},
+      {"zip: without a pickle",
+       file(model::zip_bytes({{"m/data/0", four}})),
+       3,
+       {"pytorch_model.bin", "data.pkl"}},
+      {"PyTorch: empty", file(""), 3, {"pytorch_model.bin", "empty"}},
+      {"PyTorch: a Git LFS pointer",
+       file("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 310020341\n"),
+       3,
+       {"pytorch_model.bin", "Git LFS", "310,020,341"}},
+  };
+}
+
+// duet call: what programs are called with.
+std::vector<Case> call_cases() {
+  using Words = std::vector<std::string>;
+  auto call = [](const Words& words) {
+    return [words](const Place& p) {
+      Place::Arguments arguments = {"call", "-q", "--limit", "slots=2", p.program.string()};
+      arguments.insert(arguments.end(), words.begin(), words.end());
+      return arguments;
+    };
+  };
+  auto prefill = [&](const std::string& name, const std::string& value) {
+    Words words = {"reset_encode_prefill"};
+    std::map<std::string, std::string> inputs = {
+        {"source_tokens", "[5,6,7,0]"}, {"source_lengths", "[2,2]"}, {"slots", "[0,1]"},
+        {"prompt_tokens", "[8,8]"},     {"prompt_lengths", "[1,1]"}, {"target_limits", "[9,9]"}};
+    inputs[name] = value;
+    for (const auto& [input, given] : inputs) words.push_back(input + "=" + given);
+    return call(words);
+  };
+  auto state = [](const std::function<void(std::string&)>& spoil) {
+    return [spoil](const Place& p) {
+      const std::string path = (p.folder / "kept.state").string();
+      EXPECT_EQ(run_duet({"call", "-q", p.program.string(), "release", "slots=[0]", "--save-state", path})
+                    .exit_code,
+                0);
+      std::string bytes = read(path);
+      spoil(bytes);
+      write(path, bytes);
+      return Place::Arguments{"call", "-q", p.program.string(), "decode", "slots=[0]", "--load-state", path};
+    };
+  };
+  return {
+      {"call: an unknown method", call({"decoed", "slots=[0]"}), 2, {"decoed", "decode"}},
+      {"call: an unknown input", call({"decode", "slot=[0]"}), 2, {"method decode", "slot", "slots"}},
+      {"call: inputs left out",
+       call({"reset_encode_prefill", "slots=[0]"}),
+       2,
+       {"source_tokens", "target_limits"}},
+      {"call: an input twice", call({"decode", "slots=[0]", "slots=[1]"}), 2, {"slots", "twice"}},
+      {"call: another dtype", call({"decode", "slots=[0.5]"}), 2, {"slots", "0.5"}},
+      {"call: a dimension too many", call({"decode", "slots=[[0]]"}), 2, {"slots", "[1, 1]"}},
+      {"call: no elements", call({"decode", "slots=[]"}), 2, {"slots"}},
+      {"call: beyond the limits", call({"decode", "slots=[0,1,0]"}), 2, {"slots", "3"}},
+      {"call: 2^62 ones",
+       call({"decode", "slots=ones[4611686018427387904]"}),
+       2,
+       {"slots", "4611686018427387904"}},
+      {"call: a slot out of range", prefill("slots", "[0,2]"), 2, {"slots[1] is 2", "0 to 1"}},
+      {"call: a slot twice", prefill("slots", "[1,1]"), 2, {"slots[1] is 1", "twice"}},
+      {"call: a token out of range",
+       prefill("source_tokens", "[5,1000000,7,0]"),
+       2,
+       {"source_tokens[1] is 1000000"}},
+      {"call: a negative token", prefill("prompt_tokens", "[8,-1]"), 2, {"prompt_tokens[1] is -1"}},
+      {"call: lengths that do not add up",
+       prefill("source_lengths", "[2,3]"),
+       2,
+       {"source_lengths", "5", "4"}},
+      {"call: a slot that decodes nothing", call({"decode", "slots=[0]"}), 2, {"method decode", "slot"}},
+      {"call: an array that is no array",
+       [](const Place& p) {
+         write(p.folder / "x.npy", "no array");
+         return Place::Arguments{"call", "-q", p.program.string(), "decode",
+                                 "slots=" + (p.folder / "x.npy").string()};
+       },
+       3,
+       {"x.npy"}},
+      {"call: raw bytes that do not fill the shape",
+       [](const Place& p) {
+         write(p.folder / "x.bin", "12345");
+         return Place::Arguments{"call", "-q", p.program.string(), "decode",
+                                 "slots=" + (p.folder / "x.bin").string() + ":i32[2]"};
+       },
+       3,
+       {"x.bin", "5", "8"}},
+      {"limit: unknown",
+       [](const Place& p) {
+         return Place::Arguments{"call", p.program.string(), "decode", "--limit", "slot=1"};
+       },
+       2,
+       {"slot", "slots"}},
+      {"limit: more memory than there is",
+       [](const Place& p) {
+         return Place::Arguments{"call",    "-q",         p.program.string(), "decode",
+                                 "--limit", "slots=4096", "--limit",          "cache_blocks=4000000"};
+       },
+       4,
+       {"bytes"}},
+      {"state: empty", state([](std::string& bytes) { bytes.clear(); }), 3, {"kept.state"}},
+      {"state: cut short",
+       state([](std::string& bytes) { bytes.resize(bytes.size() / 2); }),
+       3,
+       {"kept.state", "bytes"}},
+      {"state: a flipped bit",
+       state([](std::string& bytes) { bytes[bytes.size() / 2] ^= 1; }),
+       3,
+       {"kept.state", "checksum"}},
+      {"state: of other limits",
+       [state](const Place& p) {
+         auto arguments = state([](std::string&) {})(p);
+         arguments.insert(arguments.end(), {"--limit", "slots=3"});
+         return arguments;
+       },
+       2,
+       {"kept.state", "slots is 32", "3"}},
+  };
+}
+
 class Hostile : public testing::Test {
  protected:
   static void SetUpTestSuite() {
@@ -655,6 +848,10 @@ class Hostile : public testing::Test {
 TEST_F(Hostile, ProgramsAreErrorsThatNameTheFieldAndTheValue) { check("Programs", program_cases()); }
 TEST_F(Hostile, WeightsAreErrorsThatNameTheTensor) { check("Weights", weight_cases()); }
 TEST_F(Hostile, ModelDirectoriesAreErrorsThatNameTheFile) { check("Model directories", model_cases()); }
+TEST_F(Hostile, PyTorchCheckpointsAreErrorsThatNameTheTensorAndExecuteNothing) {
+  check("PyTorch checkpoints", torch_cases());
+}
+TEST_F(Hostile, CallsAreErrorsThatNameMethodInputAndValue) { check("Calls and kept state", call_cases()); }
 TEST_F(Hostile, LimitsInputsAndOutputsAreErrorsThatNameThem) {
   check("Limits, inputs and outputs", output_cases());
 }
