@@ -133,6 +133,19 @@ std::string with_option_names(std::string message) {
   return message;
 }
 
+void ProgramOption::add_to(CLI::App& command) {
+  command
+      .add_option("-m,--program,--model,PROGRAM", path,
+                  "Program made by `duet convert` [the English-French one of Duet]")
+      ->type_name("PROGRAM")
+      ->check(not_empty());
+}
+
+Result<std::shared_ptr<const model::Program>> ProgramOption::open(model::LoadMode mode) const {
+  DUET_ASSIGN(std::string found, find_program(path));
+  return model::Program::open(found, mode);
+}
+
 void LogOptions::add_to(CLI::App& command) {
   command.add_flag("-q,--quiet", quiet, "No log, no warnings, no progress: errors only");
   command.add_option("--log-level", level, "debug, info, warning, error or off")

@@ -10,6 +10,7 @@
 
 #include "memory/error.h"
 #include "memory/log.h"
+#include "model/program.h"
 #include "model/session.h"
 
 namespace duet::runner {
@@ -39,6 +40,15 @@ std::shared_ptr<CLI::Formatter> help_formatter();
 CLI::Validator one_of(std::vector<std::string> choices);
 CLI::Validator whole_number();
 CLI::Validator not_empty();
+
+// The program a command looks at: `duet info x.duet` or `duet info -m x.duet`; without one, the one that
+// ships with Duet.
+struct ProgramOption {
+  std::string path;
+  void add_to(CLI::App& command);
+  // Errors: those of find_program() and Program::open().
+  Result<std::shared_ptr<const model::Program>> open(model::LoadMode mode = model::LoadMode::kMmap) const;
+};
 
 // -q and --log-level.
 struct LogOptions {

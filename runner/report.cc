@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "runner/command_line.h"
 #include "runner/text_output.h"
 
 namespace duet::runner {
@@ -15,19 +14,6 @@ size_t width(std::string_view text) {
 }
 
 }  // namespace
-
-void ProgramOption::add_to(CLI::App& command) {
-  command
-      .add_option("-m,--program,--model,PROGRAM", path,
-                  "Program made by `duet convert` [the English-French one of Duet]")
-      ->type_name("PROGRAM")
-      ->check(not_empty());
-}
-
-Result<std::shared_ptr<const model::Program>> ProgramOption::open(model::LoadMode mode) const {
-  DUET_ASSIGN(std::string found, find_program(path));
-  return model::Program::open(found, mode);
-}
 
 std::string Table::text(std::string_view indent) const {
   std::vector<size_t> widths;

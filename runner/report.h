@@ -1,27 +1,14 @@
-// What the commands that report share (plan, info, bench, tokenize): which program they look at, aligned
-// tables, and results on standard output.
+// What the commands that report share: aligned tables, text made printable, and results on standard output.
 #pragma once
 
-#include <CLI/CLI.hpp>
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "memory/error.h"
-#include "model/program.h"
 
 namespace duet::runner {
-
-// The program a command looks at: `duet info x.duet` or `duet info -m x.duet`; without one, the one that
-// ships with Duet.
-struct ProgramOption {
-  std::string path;
-  void add_to(CLI::App& command);
-  // Errors: those of find_program() and Program::open().
-  Result<std::shared_ptr<const model::Program>> open(model::LoadMode mode = model::LoadMode::kMmap) const;
-};
 
 // A table for people: a heading, then rows, every column as wide as its widest cell, two spaces apart.
 class Table {

@@ -7,7 +7,6 @@
 #include <thread>
 
 #include "memory/log.h"
-#include "runner/command_line.h"
 #include "tests/runner/golden.h"
 
 namespace duet::runner {
@@ -15,10 +14,7 @@ namespace {
 
 const bool kQuiet = (memory::set_log_level(memory::LogLevel::kOff), true);
 
-const std::shared_ptr<const model::Program>& shipped() {
-  static const auto program = *model::Program::open(default_program());
-  return program;
-}
+std::shared_ptr<const model::Program> shipped() { return golden::program("tatoeba-en-fr"); }
 
 Translator make(Split split = Split::kLine, model::Limits limits = {}, int threads = 1) {
   auto translator = Translator::create(shipped(), {{std::move(limits), threads}, split});
