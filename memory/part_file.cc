@@ -22,9 +22,11 @@ constexpr size_t kMostAtOnce = size_t{1} << 30;  // bytes of one write()
 Result<int> open_locked(const std::string& target, const std::string& path) {
   while (true) {
     // Without O_TRUNC: it may still be another's. O_NONBLOCK: a FIFO must not hang us.
-    int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_NONBLOCK | O_CLOEXEC, 0666);
+    int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0666);
     if (fd < 0) {
       int problem = errno;
+      if (problem == ELOOP)  // whoever put it there chose what would be overwritten
+        return failure(ErrorCode::kIo, "{}: is a symbolic link, expected a file or none", path);
       std::error_code ignored;
       std::filesystem::path directory = std::filesystem::path(path).parent_path();
       if (problem == ENOENT && !directory.empty() && !std::filesystem::exists(directory, ignored))

@@ -83,7 +83,8 @@ Result<std::vector<int64_t>> resolve_symbols(const ProgramDefinition& definition
       std::string known;
       for (const Symbol& s : definition.symbols)
         if (s.kind == Symbol::Kind::kLimit) known += (known.empty() ? "" : ", ") + s.name;
-      return failure(ErrorCode::kUsage, "unknown limit {}; this program's limits are: {}", name, known);
+      return failure(ErrorCode::kUsage, "unknown limit {}; this program's limits are: {}", name,
+                     known.empty() ? "none" : known);
     }
   }
   std::vector<int64_t> values;

@@ -306,6 +306,9 @@ Result<std::string_view> checked_header(std::span<const std::byte> file) {
     return failure(ErrorCode::kBadInput,
                    "not a Duet program: it does not begin with \"DUET\" "
                    "(make one from a model directory with `duet convert DIR -o FILE`)");
+  constexpr std::string_view kStateFile = "DUETSTAT";
+  if (std::string_view(reinterpret_cast<const char*>(file.data()), file.size()).starts_with(kStateFile))
+    return failure(ErrorCode::kBadInput, "is a state file of `duet call --save-state`, expected a program");
   FixedPart fixed{};
   std::memcpy(&fixed, file.data(), std::min<size_t>(file.size(), sizeof fixed));
   if (file.size() >= offsetof(FixedPart, header_bytes) && fixed.version != kProgramVersion)

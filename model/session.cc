@@ -87,7 +87,7 @@ Result<std::unique_ptr<Session>> Session::create(std::shared_ptr<const Program> 
         bounds.max = std::clamp<int64_t>(bounds.max, bounds.min - 1, INT32_MAX);
         bounds.distinct = spec.distinct;
         if (bounds.distinct && bounds.max - bounds.min >= kMostDistinct)
-          return failure(ErrorCode::kUsage,
+          return failure(options.limits.empty() ? ErrorCode::kBadInput : ErrorCode::kUsage,
                          "method {}, input {}: elements from {} to {} are too many to be told apart",
                          method.name, spec.name, bounds.min, bounds.max);
         if (bounds.distinct) widest = std::max(widest, static_cast<size_t>(bounds.max - bounds.min + 1));

@@ -3,6 +3,8 @@
 // wrote are printed and kept as files (Results).
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
+#include <iostream>
 #include <map>
 
 #include "runner/call_results.h"
@@ -196,6 +198,8 @@ Status run_calls(const Options& options, model::Session& session, std::vector<Ca
         return failure(outputs.error().code, "{}{}", calls.size() > 1 ? fmt::format("call {}: ", i) : "",
                        printable(outputs.error().message));
       if (round + 1 == options.repeat) DUET_TRY(results.add(*calls[i].method, *outputs));
+      bool only_lines = options.results.directory.empty() && options.save_state.empty();
+      if (only_lines && !results.has_reader()) return {};
     }
   return {};
 }
@@ -234,12 +238,15 @@ Result<int> run(const Options& options) {
         printable(fmt::format("{}", fmt::join(method_names(session->program().definition()), ", "))));
   DUET_ASSIGN(auto calls, prepare(options, *session, word_calls));
   DUET_ASSIGN(auto results, CallResults::open(*session, options.results));
+  std::error_code ignored;
+  if (!options.save_state.empty() && std::filesystem::equivalent(options.save_state, path, ignored))
+    return usage("--save-state {}: is the program itself; name another file", printable(options.save_state));
   if (!options.load_state.empty()) DUET_TRY(load_state(*session, options.load_state));
   Status ran = run_calls(options, *session, calls, results);
   DUET_TRY(results.finish());  // what was ready before an error is not lost
   DUET_TRY(ran);
   if (!options.save_state.empty()) DUET_TRY(save_state(*session, options.save_state));
-  if (options.time) fmt::print(stderr, "{}", times_text(calls));
+  if (options.time) std::cerr << times_text(calls);
   return 0;
 }
 
@@ -283,7 +290,10 @@ void add_call_command(CLI::App& app, Command& chosen) {
                    "Inputs not given: ones, zeros, range or rand, as large as they may be")
       ->check(one_of({"ones", "zeros", "range", "rand"}))
       ->type_name("HOW");
-  command->add_option("--seed", options->seed, "Of --fill rand")->type_name("N")->capture_default_str();
+  command->add_option("--seed", options->seed, "Of --fill rand")
+      ->check(seed_number())
+      ->type_name("N")
+      ->capture_default_str();
   add_result_options(*command, *options);
   command
       ->add_option("--repeat", options->repeat,

@@ -58,24 +58,34 @@ Status CallResults::add(const model::Method& method, std::span<const TensorView>
   auto named = [&](const std::string& name) { return fmt::format("{}.{}", name, calls_); };
   auto written = written_buffers(method);
   if (options_.print != "none" && outputs.empty() && written.empty())
-    DUET_TRY(output_.write(printable(named(method.name)) + ": no outputs\n"));
+    DUET_TRY(show(printable(named(method.name)) + ": no outputs\n"));
   for (size_t i = 0; i < outputs.size(); ++i)
     DUET_TRY(add_tensor(method.name, method.outputs[i].name, outputs[i]));
   for (uint32_t buffer : written)
     DUET_TRY(add_tensor(method.name, "state." + shared[buffer].name, session_->shared(shared[buffer].name)));
-  if (options_.list_state) DUET_TRY(output_.write(state_table(named(method.name))));
+  if (options_.list_state) DUET_TRY(show(state_table(named(method.name))));
   ++calls_;
-  return output_.flush();
+  return unless_closed(output_.flush());
 }
 
-Status CallResults::finish() { return output_.finish(); }
+Status CallResults::finish() { return unless_closed(output_.finish()); }
+
+Status CallResults::show(std::string_view text) {
+  return has_reader_ ? unless_closed(output_.write(text)) : Status();
+}
+
+Status CallResults::unless_closed(Status status) {
+  if (status || status.error().code != ErrorCode::kClosedPipe) return status;
+  has_reader_ = false;
+  return {};
+}
 
 Status CallResults::add_tensor(const std::string& call, const std::string& name, const TensorView& tensor) {
   if (options_.print != "none") {
-    DUET_TRY(output_.write(printable(fmt::format("{}.{}.{}: ", call, calls_, name))));
+    DUET_TRY(show(printable(fmt::format("{}.{}.{}: ", call, calls_, name))));
     DUET_TRY(write_tensor_text(tensor, options_.print == "all",
-                               [&](std::string_view text) { return output_.write(text); }));
-    DUET_TRY(output_.write("\n"));
+                               [&](std::string_view text) { return show(text); }));
+    DUET_TRY(show("\n"));
   }
   return options_.directory.empty() ? Status() : write_file(call, name, tensor);
 }

@@ -33,13 +33,16 @@ class CallResults {
   // Makes the directory. REQUIRES: the session outlives this. Errors: kIo.
   static Result<CallResults> open(model::Session& session, const ResultOptions& options);
 
-  // The next call's results. Errors: kIo, kClosedPipe.
+  // The next call's results. Errors: kIo. When nobody reads the lines any more, files are still written.
   Status add(const model::Method& method, std::span<const model::TensorView> outputs);
   Status finish();
+  bool has_reader() const { return has_reader_; }  // of the lines
 
  private:
   CallResults(model::Session& session, const ResultOptions& options, TextOutput output)
       : session_(&session), options_(options), output_(std::move(output)) {}
+  Status show(std::string_view text);
+  Status unless_closed(Status status);  // notes that the reader has gone
   Status add_tensor(const std::string& call, const std::string& name, const model::TensorView& tensor);
   Status write_file(const std::string& call, const std::string& name, const model::TensorView& tensor);
   std::string state_table(const std::string& call);
@@ -48,6 +51,7 @@ class CallResults {
   ResultOptions options_;
   TextOutput output_;
   size_t calls_ = 0;
+  bool has_reader_ = true;
   std::set<std::string> files_;
 };
 

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
+#include <cstdlib>
 #include <filesystem>
 
 #include "runner/elements.h"
@@ -59,14 +61,16 @@ Status check_dims(const CallTarget& target, const InputSpec& input, std::span<co
 
 std::optional<Number> parse_number(std::string_view text) {
   if (text == "true" || text == "false") return Number(int64_t{text == "true"});
-  if (text.starts_with('+')) text.remove_prefix(1);
+  if (text.starts_with('+') && !text.starts_with("+-")) text.remove_prefix(1);
   const char *begin = text.data(), *end = begin + text.size();
   int64_t whole = 0;
   if (auto [at, problem] = std::from_chars(begin, end, whole); problem == std::errc() && at == end)
     return Number(whole);
   double real = 0;
   auto [at, problem] = std::from_chars(begin, end, real);
-  if (problem != std::errc() || at != end) return std::nullopt;
+  if (at != end || problem == std::errc::invalid_argument) return std::nullopt;
+  // Too near to zero is zero; too large is left to those who know what fits.
+  if (problem == std::errc::result_out_of_range) real = std::strtod(std::string(text).c_str(), nullptr);
   return Number(real);
 }
 
@@ -130,7 +134,10 @@ class LiteralParser {
     auto number = parse_number(word);
     if (!number) return wrong("\"{}\" is no number", shown(word));
     std::byte element[8];
-    if (!store_element(dtype_, *number, element))
+    const double* real = std::get_if<double>(&*number);
+    const bool too_large =
+        real && std::isinf(*real) && word.find_first_of("0123456789") != std::string_view::npos;
+    if (too_large || !store_element(dtype_, *number, element))
       return wrong("{} does not fit {}", shown(word), model::dtype_name(dtype_));
     tensor_.data.insert(tensor_.data.end(), element, element + model::element_bytes(dtype_));
     at_ += word.size();

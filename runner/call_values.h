@@ -53,8 +53,8 @@ std::optional<Fill> parse_fill(std::string_view name);  // "ones", "zeros", "ran
 
 // The inputs of a method that are not among `given`, of the largest sizes that fit `given` and what inputs
 // declare. Where lengths must add up to a number of tokens, the given one decides about the other. Input i
-// has the seed random_bits(seed, i). Errors: kUsage when there are no such inputs, or when one has
-// more than 2^27 elements.
+// has the seed random_bits(seed, i). Errors: kUsage when there are no such inputs, or when they
+// have more than 2^25 elements together.
 Result<std::map<std::string, Tensor>> fill_inputs(const CallTarget& target,
                                                   const std::map<std::string, Tensor>& given, Fill fill,
                                                   uint64_t seed);

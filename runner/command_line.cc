@@ -117,6 +117,16 @@ CLI::Validator whole_number() {
   return CLI::Validator(check, "");
 }
 
+CLI::Validator seed_number() {
+  auto check = [](const std::string& value) -> std::string {
+    uint64_t number = 0;
+    auto [end, problem] = std::from_chars(value.data(), value.data() + value.size(), number);
+    if (problem == std::errc() && end == value.data() + value.size()) return "";
+    return fmt::format("\"{}\", expected a whole number from 0 to {}", value, UINT64_MAX);
+  };
+  return CLI::Validator(check, "");
+}
+
 CLI::Validator not_empty() {
   return CLI::Validator(
       [](const std::string& value) -> std::string { return value.empty() ? "the name is empty" : ""; }, "");

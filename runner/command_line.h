@@ -39,6 +39,7 @@ std::shared_ptr<CLI::Formatter> help_formatter();
 // Checks for options, whose messages say what was expected. one_of() suggests the nearest choice.
 CLI::Validator one_of(std::vector<std::string> choices);
 CLI::Validator whole_number();
+CLI::Validator seed_number();  // 0 to 2^64 - 1
 CLI::Validator not_empty();
 
 // The program a command looks at: `duet info x.duet` or `duet info -m x.duet`; without one, the one that

@@ -1,5 +1,6 @@
 #include "runner/elements.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -39,7 +40,12 @@ bool store_real(Number number, std::byte* to) {
     return static_cast<__int128>(real) == *whole && put(real, to);
   }
   double value = std::get<double>(number);
-  if (std::isfinite(value) && std::abs(value) > double{std::numeric_limits<T>::max()}) return false;
+  if constexpr (sizeof(T) < sizeof value) {
+    // What is nearer to the largest float than to twice 2^127 rounds to it: 3.4028235e+38, as it is printed.
+    constexpr double kLargest = std::numeric_limits<T>::max(), kHalfStep = 0x1p103;
+    if (std::isfinite(value) && std::abs(value) >= kLargest + kHalfStep) return false;
+    if (std::isfinite(value)) value = std::clamp(value, -kLargest, kLargest);
+  }
   return put(static_cast<T>(value), to);
 }
 

@@ -13,7 +13,7 @@ using model::DType;
 using model::InputSpec;
 using model::Symbol;
 
-constexpr uint64_t kMostFilled = uint64_t{1} << 27;  // elements: 1 GiB while they are 64-bit numbers
+constexpr uint64_t kMostFilled = uint64_t{1} << 25;  // elements: 256 MiB while they are 64-bit numbers
 constexpr int64_t kMostSum = int64_t{1} << 60;       // beyond what kMostFilled elements add up to
 constexpr int64_t kUnboundedWidth = 256;             // random integers without bounds are 0 to 255
 
@@ -334,10 +334,16 @@ Result<std::map<std::string, Tensor>> fill_inputs(const CallTarget& target,
   DUET_ASSIGN(auto sizes, SizeChooser(target, given).choose());
   CallTarget sized{target.definition, target.method, sizes};
   std::map<std::string, Tensor> filled;
+  uint64_t elements = 0;
   for (size_t i = 0; i < target.method.inputs.size(); ++i) {
     const InputSpec& input = target.method.inputs[i];
     if (given.count(input.name)) continue;
     DUET_ASSIGN(Tensor tensor, make_input(sized, input, fill, random_bits(seed, i)));
+    elements += tensor.data.size() / model::element_bytes(tensor.dtype);
+    if (elements > kMostFilled)
+      return cannot_fill(target, input,
+                         "with it the inputs have {} elements, more than {}; choose smaller limits", elements,
+                         kMostFilled);
     filled.emplace(input.name, std::move(tensor));
   }
   return filled;

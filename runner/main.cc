@@ -73,7 +73,10 @@ int run(int argc, char** argv) {
     std::reverse(words.begin(), words.end());  // as CLI11 wants them
     app.parse(std::move(words));
   } catch (const CLI::Success& asked) {  // --help, --version
-    return app.exit(asked);
+    int code = app.exit(asked);
+    if (std::cout.flush()) return code;
+    std::cerr << "duet: standard output: cannot write" << std::endl;
+    return 4;
   } catch (const CLI::ParseError& error) {
     std::cerr << "duet: " << explain_usage_error(app, error, argc, argv) << std::endl;
     return 2;
@@ -102,6 +105,9 @@ int main(int argc, char** argv) {
     return duet::runner::run(argc, argv);
   } catch (const std::bad_alloc&) {
     std::fputs("duet: out of memory\n", stderr);
+    return 4;
+  } catch (const std::exception& error) {  // a bug
+    std::fprintf(stderr, "duet: internal error, please report: %s\n", error.what());
     return 4;
   }
 }

@@ -20,7 +20,8 @@ using model::TensorView;
 using Inputs = std::vector<Tensor>;
 
 constexpr size_t kMostProblems = 20;
-constexpr int64_t kMostElements = int64_t{1} << 24;  // of a forbidden input: larger ones are left out
+constexpr int64_t kMostElements = int64_t{1} << 24;       // of a forbidden input: larger ones are left out
+constexpr uint64_t kMostInputBytes = uint64_t{64} << 20;  // of a call; larger ones are left out
 constexpr int kPairRounds = 8;
 constexpr Fill kFills[] = {Fill::kZeros, Fill::kOnes, Fill::kRange, Fill::kRand};
 
@@ -175,6 +176,13 @@ class Validation {
   Result<Inputs> make_inputs(const Method& method, std::span<const int64_t> sizes, Fill fill,
                              uint64_t seed) const {
     Inputs inputs;
+    uint64_t bytes = 0;
+    for (const InputSpec& spec : method.inputs) {
+      DUET_ASSIGN(uint64_t more, tensor_bytes(definition(), spec, sizes));
+      if (more > kMostInputBytes || (bytes += more) > kMostInputBytes)
+        return failure(ErrorCode::kUsage, "method {}: inputs of more than {} bytes", method.name,
+                       kMostInputBytes);
+    }
     for (const InputSpec& spec : method.inputs) {
       DUET_ASSIGN(Tensor tensor,
                   make_input({definition(), method, sizes}, spec, fill,

@@ -32,7 +32,7 @@ struct MethodValidation {
   std::string method;
   uint64_t accepted = 0;    // allowed calls that ran
   uint64_t refused = 0;     // allowed calls that the state did not permit, e.g. a slot that is not in use
-  uint64_t impossible = 0;  // sizes for which no inputs exist that keep all the rules
+  uint64_t impossible = 0;  // sizes for which no inputs exist that keep all the rules, or only huge ones
   uint64_t forbidden = 0;   // calls that are not allowed, all of them refused unless there is a problem
 };
 

@@ -81,7 +81,10 @@ void add_validate_command(CLI::App& app, Command& chosen) {
       ->check(CLI::Range(0, 1'000'000).description(""))
       ->type_name("N")
       ->capture_default_str();
-  command->add_option("--seed", options->seed, "Of the junk")->type_name("N")->capture_default_str();
+  command->add_option("--seed", options->seed, "Of the junk")
+      ->check(seed_number())
+      ->type_name("N")
+      ->capture_default_str();
   options->limits.add_to(*command);
   options->load.add_to(*command);
   options->log.level = "warning";

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <map>
 
+#include "memory/arena.h"
 #include "memory/git_lfs.h"
 #include "model/importers/json_file.h"
 #include "model/importers/torch_state_dict.h"
@@ -29,11 +30,16 @@ struct Contents {
 
 Result<Contents> read_zip(const std::string& path, Bytes file, TorchCheckpoint& checkpoint) {
   DUET_ASSIGN(TorchZip archive, TorchZip::open(path, file));
-  std::vector<std::byte> text(archive.size("data.pkl").value());
+  const uint64_t pickle_bytes = archive.size("data.pkl").value();
+  if (pickle_bytes > kMaxPickleBytes)  // before memory is taken for it: a sparse file costs nothing
+    return failure(ErrorCode::kBadInput, "{}: a pickle of {} bytes, expected at most {}", path, pickle_bytes,
+                   kMaxPickleBytes);
+  std::vector<std::byte> text(pickle_bytes);
   DUET_TRY(archive.read("data.pkl", text));
   DUET_ASSIGN(Pickle pickle, unpickle(path, text));
   Contents contents;
   DUET_ASSIGN(contents.state, read_torch_state_dict(path, pickle));
+  uint64_t total = 0;
   for (const TorchStorage& storage : contents.state.storages) {
     std::string entry = "data/" + storage.key;
     std::optional<uint64_t> bytes = archive.size(entry);
@@ -45,6 +51,8 @@ Result<Contents> read_zip(const std::string& path, Bytes file, TorchCheckpoint& 
                      "{}: storage {} has {} bytes in the zip archive, expected {} for {} elements of {}",
                      path, in_quotes(storage.key), *bytes, storage.bytes, storage.elements,
                      name_of(storage.type));
+    total += *bytes;  // all entries together are no larger than the file
+    DUET_TRY(memory::check_memory(total, path + ": its storages"));
     auto& copy = checkpoint.owned.emplace_back(std::make_unique_for_overwrite<std::byte[]>(*bytes));
     DUET_TRY(archive.read(entry, {copy.get(), *bytes}));
     contents.storages.emplace_back(copy.get(), *bytes);

@@ -195,7 +195,7 @@ class OpenSlots : public StateOperator {
       if (own(2)[r] < 1 || own(2)[r] > state.self_capacity || own(3)[r] < 1 || own(3)[r] > own(2)[r])
         return failure(ErrorCode::kUsage,
                        "{}: row {} has {} prompt tokens and a limit of {} target tokens, expected 1 <= "
-                       "prompt <= limit <= {}",
+                       "prompt <= limit, and a limit that the table has room for, {}",
                        s.name, r, own(3)[r], own(2)[r], state.self_capacity);
       needed += blocks_of(own(1)[r]) + blocks_of(own(3)[r]);
       given_back += state.held_blocks(own(0)[r]);

@@ -182,5 +182,12 @@ TEST_F(PartFiles, ThatMayNotGrowLeaveTheOldFile) {
   EXPECT_FALSE(fs::exists(part_));
 }
 
+TEST_F(PartFiles, DoNotFollowALinkThatStandsInThePlaceOfThePart) {
+  std::ofstream(folder_ / "victim") << "kept";
+  fs::create_symlink(folder_ / "victim", part_);
+  expect_refused(target_, "is a symbolic link");
+  EXPECT_EQ(read(folder_ / "victim"), "kept");
+}
+
 }  // namespace
 }  // namespace duet::memory

@@ -128,7 +128,7 @@ TEST_F(CallTest, FilesThatAreMissingOrWrongHaveTheirExitCodes) {
   auto result = call({path("none.duet"), "m"});
   EXPECT_EQ(result.exit_code, 4) << result.err;
   expect_error({"get_cache", "--load-state", bad}, 3, {"bad.npy: is no state file"});
-  expect_error({"get_cache", "--save-state", path("no/state")}, 4, {"cannot create"});
+  expect_error({"get_cache", "--save-state", path("no/state")}, 4, {"does not exist"});
 }
 
 TEST_F(CallTest, OutputsAndWrittenStateBecomeFilesThatAreInputsAgain) {
@@ -249,6 +249,35 @@ TEST_F(CallTest, AProgramOfATranslationModelRunsStepByStep) {
   auto refused = call(other);
   EXPECT_EQ(refused.exit_code, 2);
   EXPECT_TRUE(has(refused.err, "limit slots is 2 in the file and 3 in this session")) << refused.err;
+}
+
+TEST_F(CallTest, WritesFilesAndStateThoughNobodyReadsTheLines) {
+  const std::string command = shell_quote(duet_path()) + " call -q " + shell_quote(path("cache.duet")) +
+                              " set_cache k=ones[10,20] v=ones[10,20] get_cache set_cache k=zeros[10,20] "
+                              "v=zeros[10,20] get_cache --print all"
+                              " --out " +
+                              shell_quote(path("out")) + " --save-state " + shell_quote(path("kept.state")) +
+                              " | true";
+  auto result = run_command({"bash", "-o", "pipefail", "-c", command});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(result.err, "");
+  EXPECT_TRUE(std::filesystem::exists(path("kept.state")));
+  EXPECT_TRUE(std::filesystem::exists(path("out/get_cache.3.v.npy")));
+}
+
+TEST_F(CallTest, EndsWellWhenStandardErrorTakesNoTimes) {
+  auto result = run_command({"sh", "-c",
+                             shell_quote(duet_path()) + " call -q " + shell_quote(path("cache.duet")) +
+                                 " get_cache --time 2>/dev/full"});
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_TRUE(has(result.out, "get_cache.0.k: f32 tensor")) << result.out;
+}
+
+TEST_F(CallTest, RefusesSeedsThatAreNoNumbersAndItsOwnProgramAsAStateFile) {
+  expect_error({"get_cache", "--seed", "-1"}, 2, {"--seed", "\"-1\"", "18446744073709551615"});
+  expect_error({"get_cache", "--seed", "18446744073709551616"}, 2, {"--seed"});
+  expect_error({"get_cache", "--save-state", path("cache.duet")}, 2, {"is the program itself"});
+  EXPECT_NE(out_of({"get_cache"}), "") << "the program is still there";
 }
 
 }  // namespace

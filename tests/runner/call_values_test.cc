@@ -255,6 +255,8 @@ TEST_F(ValueTest, LiteralsHaveTheInputsDtype) {
   expect_row<int64_t>("l", "[9223372036854775807,-9223372036854775808]", {INT64_MAX, INT64_MIN});
   expect_row<uint8_t>("u", "[0,255]", {0, 255});
   expect_row<uint8_t>("b", "[true,false,1,0]", {1, 0, 1, 0});
+  expect_row<float>("f", "[3.4028235e+38,-3.4028235e+38,1e-400]",
+                    {std::numeric_limits<float>::max(), -std::numeric_limits<float>::max(), 0});
   expect_row<float>("f", "[]", {});
   expect_values<int32_t>("s", "7", {7}, {});
   expect_values<float>("m", "[[1,2,3],[4,5,6]]", {1, 2, 3, 4, 5, 6}, {2, 3});
@@ -274,6 +276,9 @@ TEST_F(ValueTest, NumbersThatDoNotFitTheDtypeAreRefused) {
   expect_refused("u", "[-1]", {"-1 does not fit u8"});
   expect_refused("b", "[2]", {"2 does not fit bool"});
   expect_refused("f", "[1e39]", {"1e39 does not fit f32"});
+  expect_refused("f", "[1e400]", {"1e400 does not fit f32"});
+  expect_refused("f", "[3.4028236e+38]", {"does not fit f32"});
+  expect_refused("f", "[+-1]", {"\"+-1\" is no number"});
   expect_refused("f", "[16777217]", {"16777217 does not fit f32"});
 }
 

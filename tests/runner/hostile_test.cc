@@ -173,6 +173,13 @@ std::vector<Case> program_cases() {
        bytes([](std::string& b) { b = "Hello.\n"; }),
        3,
        {"not a Duet program", "duet convert"}},
+      {"program: a state file",
+       [](const Place& p) {
+         write(p.program, "DUETSTAT and more");
+         return p.info();
+       },
+       3,
+       {"model.duet", "is a state file"}},
       {"program: of version 1",
        bytes([](std::string& b) { b[4] = 1; }),
        3,
@@ -674,6 +681,10 @@ std::vector<Case> torch_cases() {
        file(model::zip_bytes({{"m/data.pkl", "x", 0, 1}})),
        3,
        {"m/data.pkl", "encrypted"}},
+      {"zip: a pickle of 5 MB",
+       file(model::zip_bytes({{"m/data.pkl", std::string(5 << 20, 'x')}})),
+       3,
+       {"pytorch_model.bin", "5242880", "at most 4194304"}},
       {"zip: cut in its directory", file(sound.substr(0, sound.size() - 30)), 3, {"pytorch_model.bin"}},
       {"zip: without a pickle",
        file(model::zip_bytes({{"m/data/0", four}})),
