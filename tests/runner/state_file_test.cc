@@ -183,8 +183,8 @@ TEST_F(StateFileTest, WhatIsNoRegularFileIsNeitherReadNorReplaced) {
   auto session = cache();
   expect_error(load_state(*session, path("none")), ErrorCode::kIo, {"none", "No such file"});
   expect_error(load_state(*session, "/dev/zero"), ErrorCode::kIo, {"a device"});
-  expect_error(save_state(*session, "/dev/null"), ErrorCode::kIo, {"a device"});
-  expect_error(save_state(*session, path("no/such/directory")), ErrorCode::kIo, {"cannot create"});
+  expect_error(save_state(*session, "/dev/null"), ErrorCode::kIo, {"is no regular file"});
+  expect_error(save_state(*session, path("no/such/directory")), ErrorCode::kIo, {"does not exist"});
 }
 
 // Whoever makes a state file may put anything into the buffers: operators give errors or nonsense, never
