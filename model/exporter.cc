@@ -249,8 +249,9 @@ class ExampleSizes {
     if (declared.kind() == Expression::Kind::kInteger)
       return given == declared.value() ? Status()
                                        : failure(ErrorCode::kBadInput, "expected {}", declared.value());
-    const Symbol& symbol = *definition_.find_symbol(declared.symbol());
-    int64_t most = at_defaults_[static_cast<size_t>(&symbol - definition_.symbols.data())];
+    size_t index = definition_.symbol_index(declared.symbol());
+    const Symbol& symbol = definition_.symbols[index];
+    int64_t most = at_defaults_[index];
     if (symbol.kind != Symbol::Kind::kDynamic)
       return given == most ? Status() : failure(ErrorCode::kBadInput, "expected {} = {}", symbol.name, most);
     DUET_ASSIGN(int64_t least, evaluate(definition_, symbol.min, at_defaults_));

@@ -14,13 +14,8 @@ TensorView largest_view(const ProgramDefinition& definition, const TensorSpec& s
   TensorView view;
   view.dtype = spec.dtype;
   view.rank = static_cast<int>(spec.shape.size());
-  for (int i = 0; i < view.rank; ++i) {
-    const Dim& dim = spec.shape[static_cast<size_t>(i)];
-    view.dims[i] = dim.value();
-    if (dim.kind() == Expression::Kind::kSymbol)
-      view.dims[i] =
-          symbols[static_cast<size_t>(definition.find_symbol(dim.symbol()) - definition.symbols.data())];
-  }
+  for (int i = 0; i < view.rank; ++i)
+    view.dims[i] = definition.size(spec.shape[static_cast<size_t>(i)], symbols);
   return view;
 }
 

@@ -64,6 +64,16 @@ const Symbol* ProgramDefinition::find_symbol(std::string_view name) const {
   return index ? &symbols[*index] : nullptr;
 }
 
+size_t ProgramDefinition::symbol_index(std::string_view name) const {
+  auto index = find_named(symbols, name);
+  DUET_CHECK(index.has_value());
+  return *index;
+}
+
+int64_t ProgramDefinition::size(const Dim& dim, std::span<const int64_t> symbol_values) const {
+  return dim.kind() == Expression::Kind::kSymbol ? symbol_values[symbol_index(dim.symbol())] : dim.value();
+}
+
 std::optional<uint32_t> ProgramDefinition::find_constant(std::string_view name) const {
   return find_named(constants, name);
 }

@@ -128,6 +128,9 @@ struct ProgramDefinition {
   const TensorSpec& spec(const Method& method, ValueRef ref) const;
   const Method* find_method(std::string_view name) const;
   const Symbol* find_symbol(std::string_view name) const;
+  size_t symbol_index(std::string_view name) const;  // REQUIRES: the symbol exists
+  // What a dimension is when symbols have these values. REQUIRES: its symbol exists.
+  int64_t size(const Dim& dim, std::span<const int64_t> symbol_values) const;
   std::optional<uint32_t> find_constant(std::string_view name) const;
   std::optional<uint32_t> find_shared(std::string_view name) const;
 };

@@ -73,7 +73,7 @@ Result<std::unique_ptr<Session>> Session::create(std::shared_ptr<const Program> 
     // Element bounds are numbers from here on.
     size_t widest = 0;
     for (CompiledMethod& compiled : session->methods_) {
-      const Method& method = definition.methods[static_cast<size_t>(&compiled - session->methods_.data())];
+      const Method& method = *compiled.method;
       for (const InputSpec& spec : method.inputs) {
         InputBounds bounds;
         if (spec.min_value) {
@@ -82,7 +82,7 @@ Result<std::unique_ptr<Session>> Session::create(std::shared_ptr<const Program> 
         if (spec.max_value) {
           DUET_ASSIGN(bounds.max, evaluate(definition, *spec.max_value, session->plan_.symbols));
         }
-        bounds.sums_to = spec.sums_to.empty() ? -1 : session->symbol_index(spec.sums_to);
+        bounds.sums_to = spec.sums_to.empty() ? -1 : static_cast<int>(definition.symbol_index(spec.sums_to));
         bounds.min = std::max<int64_t>(bounds.min, INT32_MIN);  // so that their difference fits
         bounds.max = std::clamp<int64_t>(bounds.max, bounds.min - 1, INT32_MAX);
         bounds.distinct = spec.distinct;
@@ -113,15 +113,8 @@ Session::Session(std::shared_ptr<const Program> program, MemoryPlan plan, memory
       symbols_(plan_.symbols),
       bound_(plan_.symbols.size()) {}
 
-int Session::symbol_index(std::string_view name) const {
-  const Symbol* symbol = program_->definition().find_symbol(name);
-  return symbol ? static_cast<int>(symbol - program_->definition().symbols.data()) : -1;
-}
-
 int64_t Session::symbol(std::string_view name) const {
-  int index = symbol_index(name);
-  DUET_CHECK(index >= 0);
-  return plan_.symbols[static_cast<size_t>(index)];
+  return plan_.symbols[program_->definition().symbol_index(name)];
 }
 
 int Session::find_method(std::string_view name) const {
@@ -136,12 +129,8 @@ TensorView Session::view(const Method& method, const MethodPlan& plan, ValueRef 
   const TensorSpec& spec = definition.spec(method, ref);
   view.dtype = spec.dtype;
   view.rank = static_cast<int>(spec.shape.size());
-  for (int i = 0; i < view.rank; ++i) {
-    const Dim& dim = spec.shape[static_cast<size_t>(i)];
-    view.dims[i] = dim.kind() == Expression::Kind::kSymbol
-                       ? plan_.symbols[static_cast<size_t>(symbol_index(dim.symbol()))]
-                       : dim.value();
-  }
+  for (int i = 0; i < view.rank; ++i)
+    view.dims[i] = definition.size(spec.shape[static_cast<size_t>(i)], plan_.symbols);
   switch (ref.space) {
     case ValueRef::Space::kConstant:
       // Constants are never written: no operator may (check_program).
@@ -174,9 +163,9 @@ void Session::compile() {
         if (refs[i].space != ValueRef::Space::kValue) continue;
         const Shape& shape = method.values[refs[i].index].shape;
         for (size_t axis = 0; axis < shape.size(); ++axis) {
-          int symbol =
-              shape[axis].kind() == Expression::Kind::kSymbol ? symbol_index(shape[axis].symbol()) : -1;
-          if (symbol >= 0 && definition.symbols[static_cast<size_t>(symbol)].kind == Symbol::Kind::kDynamic)
+          if (shape[axis].kind() != Expression::Kind::kSymbol) continue;
+          size_t symbol = definition.symbol_index(shape[axis].symbol());
+          if (definition.symbols[symbol].kind == Symbol::Kind::kDynamic)
             compiled.patches.push_back({&operands[i].dims[axis], symbol});
         }
       }
@@ -216,7 +205,7 @@ Status Session::bind_shape(const InputSpec& spec, const TensorView& given) {
       return failure(ErrorCode::kUsage, "input {} has shape {}, expected {}", spec.name, dims_text(given),
                      shape_text(spec.shape));
     }
-    auto symbol = static_cast<size_t>(symbol_index(dim.symbol()));
+    size_t symbol = program_->definition().symbol_index(dim.symbol());
     bool dynamic = program_->definition().symbols[symbol].kind == Symbol::Kind::kDynamic;
     if (dynamic && !bound_[symbol]) {
       if (size < symbol_min_[symbol] || size > plan_.symbols[symbol])
@@ -263,7 +252,7 @@ Status Session::bind(const Method& method, CompiledMethod& compiled, std::span<c
   for (size_t i = 0; i < inputs.size(); ++i) DUET_TRY(bind_shape(method.inputs[i], inputs[i]));
   for (size_t i = 0; i < inputs.size(); ++i)
     DUET_TRY(check_values(method.inputs[i], compiled.bounds[i], inputs[i]));
-  for (const Patch& patch : compiled.patches) *patch.size = symbols_[static_cast<size_t>(patch.symbol)];
+  for (const Patch& patch : compiled.patches) *patch.size = symbols_[patch.symbol];
   for (size_t i = 0; i < inputs.size(); ++i)
     if (inputs[i].bytes() > 0) std::memmove(compiled.inputs[i].data, inputs[i].data, inputs[i].bytes());
   return {};

@@ -1,6 +1,6 @@
 // One mutable instance of a program: its arenas, its threads, its methods compiled to flat lists of steps.
-// Used by one caller at a time; any number of sessions, in any threads, share a program. A process may fork as
-// long as it has no session with threads: a child inherits programs, but not the threads of sessions.
+// Used by one caller at a time; any number of sessions, in any threads, share a program. A process may fork
+// as long as it has no session with threads: a child inherits programs, but not the threads of sessions.
 //
 // Invariants:
 //  1. A call either fails in its checks and changes nothing, or runs to its end.
@@ -100,7 +100,7 @@ class Session {
   };
   struct Patch {  // a dimension that changes from call to call
     int64_t* size;
-    int symbol;
+    size_t symbol;
   };
   struct InputBounds {
     int64_t min = INT32_MIN, max = INT32_MAX;  // of the elements
@@ -121,7 +121,6 @@ class Session {
           std::unique_ptr<ThreadTeam> team);
   void compile();
   TensorView view(const Method& method, const MethodPlan& plan, ValueRef ref);
-  int symbol_index(std::string_view name) const;
   Status bind(const Method& method, CompiledMethod& compiled, std::span<const TensorView> inputs);
   Status bind_shape(const InputSpec& spec, const TensorView& given);
   Status check_values(const InputSpec& spec, const InputBounds& bounds, const TensorView& given);

@@ -176,12 +176,8 @@ Result<std::vector<Call>> prepare(const Options& options, const model::Session& 
     calls.push_back(std::move(call));
   }
   for (Call& call : calls)  // which do not move any more
-    for (const InputSpec& input : call.method->inputs) {
-      Tensor& tensor = call.inputs.at(input.name);
-      model::TensorView view{tensor.data.data(), tensor.dtype, static_cast<int>(tensor.dims.size()), {}};
-      std::copy(tensor.dims.begin(), tensor.dims.end(), view.dims);
-      call.views.push_back(view);
-    }
+    for (const InputSpec& input : call.method->inputs)
+      call.views.push_back(call.inputs.at(input.name).view());
   return calls;
 }
 

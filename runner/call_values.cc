@@ -28,8 +28,7 @@ std::string wanted(const CallTarget& target, const InputSpec& input) {
   const char* before = " with ";
   for (const model::Dim& dim : input.shape) {
     if (dim.kind() != model::Expression::Kind::kSymbol) continue;
-    auto index =
-        static_cast<size_t>(target.definition.find_symbol(dim.symbol()) - target.definition.symbols.data());
+    size_t index = target.definition.symbol_index(dim.symbol());
     bool dynamic = target.definition.symbols[index].kind == model::Symbol::Kind::kDynamic;
     text +=
         fmt::format("{}{} {} {}", before, dim.symbol(), dynamic ? "at most" : "being", target.symbols[index]);
@@ -47,8 +46,7 @@ Status check_dims(const CallTarget& target, const InputSpec& input, std::span<co
       fits = dims[axis] == dim.value();
       continue;
     }
-    auto index =
-        static_cast<size_t>(target.definition.find_symbol(dim.symbol()) - target.definition.symbols.data());
+    size_t index = target.definition.symbol_index(dim.symbol());
     bool dynamic = target.definition.symbols[index].kind == model::Symbol::Kind::kDynamic;
     fits = dynamic ? dims[axis] <= target.symbols[index] : dims[axis] == target.symbols[index];
   }

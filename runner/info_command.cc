@@ -42,11 +42,7 @@ Sizes sizes_of(const ProgramDefinition& definition) {
 Json at_defaults(const ProgramDefinition& definition, const Expression& expression) {
   auto values = model::resolve_symbols(definition, {});
   if (!values) return nullptr;
-  auto value = expression.evaluate([&](const std::string& name) -> Result<int64_t> {
-    const Symbol* symbol = definition.find_symbol(name);
-    if (!symbol) return failure(ErrorCode::kBadInput, "no symbol {}", name);
-    return (*values)[static_cast<size_t>(symbol - definition.symbols.data())];
-  });
+  auto value = model::evaluate(definition, expression, *values);
   return value ? Json(*value) : Json(nullptr);
 }
 

@@ -17,10 +17,6 @@ constexpr uint64_t kMostFilled = uint64_t{1} << 25;  // elements: 256 MiB while 
 constexpr int64_t kMostSum = int64_t{1} << 60;       // beyond what kMostFilled elements add up to
 constexpr int64_t kUnboundedWidth = 256;             // random integers without bounds are 0 to 255
 
-size_t symbol_index(const model::ProgramDefinition& definition, const std::string& name) {
-  return static_cast<size_t>(definition.find_symbol(name) - definition.symbols.data());
-}
-
 int64_t saturating_mul(int64_t a, int64_t b) {
   int64_t product;
   if (!__builtin_mul_overflow(a, b, &product)) return product;
@@ -147,7 +143,7 @@ Status integer_elements(const CallTarget& target, const InputSpec& input, Fill f
     return cannot_fill(target, input, "{} different elements from {} to {} do not exist", n, bounds.min,
                        bounds.max);
   if (!input.sums_to.empty()) {
-    int64_t sum = std::min(target.symbols[symbol_index(target.definition, input.sums_to)], kMostSum);
+    int64_t sum = std::min(target.symbols[target.definition.symbol_index(input.sums_to)], kMostSum);
     bool done = input.distinct ? distinct_with_sum(bounds, sum, values)
                                : with_sum(bounds, sum, values, fill == Fill::kRand, seed);
     if (!done)
@@ -218,20 +214,16 @@ class SizeChooser {
   void bind(const InputSpec& input, const Tensor& tensor) {
     for (size_t axis = 0; axis < std::min(input.shape.size(), tensor.dims.size()); ++axis)
       if (input.shape[axis].kind() == model::Expression::Kind::kSymbol)
-        bind_symbol(symbol_index(target_.definition, input.shape[axis].symbol()), tensor.dims[axis]);
+        bind_symbol(target_.definition.symbol_index(input.shape[axis].symbol()), tensor.dims[axis]);
   }
   void bind_sum(const InputSpec& input, const Tensor& tensor) {
     if (input.sums_to.empty() || tensor.dtype != DType::kI32) return;
     auto values = tensor.values<int32_t>();
-    bind_symbol(symbol_index(target_.definition, input.sums_to),
+    bind_symbol(target_.definition.symbol_index(input.sums_to),
                 std::accumulate(values.begin(), values.end(), int64_t{0}));
   }
 
-  int64_t size(const model::Dim& dim) const {
-    return dim.kind() == model::Expression::Kind::kSymbol
-               ? sizes_[symbol_index(target_.definition, dim.symbol())]
-               : dim.value();
-  }
+  int64_t size(const model::Dim& dim) const { return target_.definition.size(dim, sizes_); }
   int64_t elements(const InputSpec& input) const {
     int64_t count = 1;
     for (const model::Dim& dim : input.shape) count = saturating_mul(count, size(dim));
@@ -242,7 +234,7 @@ class SizeChooser {
     int64_t count = elements(input);
     for (const model::Dim& dim : input.shape) {
       if (count <= most || dim.kind() != model::Expression::Kind::kSymbol) continue;
-      size_t symbol = symbol_index(target_.definition, dim.symbol());
+      size_t symbol = target_.definition.symbol_index(dim.symbol());
       if (!is_free(symbol)) continue;
       DUET_ASSIGN(int64_t least,
                   evaluate(target_.definition, target_.definition.symbols[symbol].min, target_.symbols));
@@ -257,7 +249,7 @@ class SizeChooser {
     DUET_ASSIGN(Elements bounds, element_bounds(target_, input));
     if (input.distinct) DUET_TRY(limit_elements(input, std::max<int64_t>(bounds.width(), 0)));
     if (input.sums_to.empty()) return {};
-    size_t sum = symbol_index(target_.definition, input.sums_to);
+    size_t sum = target_.definition.symbol_index(input.sums_to);
     if (bounds.min > 0) DUET_TRY(limit_elements(input, sizes_[sum] / bounds.min));
     if (!is_free(sum)) return {};
     DUET_ASSIGN(int64_t least,
@@ -321,10 +313,7 @@ Result<Tensor> make_tensor(const CallTarget& target, const InputSpec& input, std
 
 Result<Tensor> make_input(const CallTarget& target, const InputSpec& input, Fill fill, uint64_t seed) {
   std::vector<int64_t> dims;
-  for (const model::Dim& dim : input.shape)
-    dims.push_back(dim.kind() == model::Expression::Kind::kSymbol
-                       ? target.symbols[symbol_index(target.definition, dim.symbol())]
-                       : dim.value());
+  for (const model::Dim& dim : input.shape) dims.push_back(target.definition.size(dim, target.symbols));
   return make_tensor(target, input, std::move(dims), fill, seed);
 }
 

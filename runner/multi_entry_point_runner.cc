@@ -1,10 +1,18 @@
 #include "runner/multi_entry_point_runner.h"
 
+#include <algorithm>
 #include <cstring>
 
 namespace duet::runner {
 
 using model::TensorView;
+
+TensorView Tensor::view() const {
+  DUET_CHECK(dims.size() <= model::kMaxRank);
+  TensorView view{const_cast<std::byte*>(data.data()), dtype, static_cast<int>(dims.size()), {}};
+  std::copy(dims.begin(), dims.end(), view.dims);
+  return view;
+}
 
 Result<MultiEntryPointRunner> MultiEntryPointRunner::load(const std::string& path,
                                                           const model::SessionOptions& options) {
@@ -40,24 +48,17 @@ Result<std::map<std::string, Tensor>> MultiEntryPointRunner::execute(
       continue;
     }
     const Tensor& tensor = given->second;
-    TensorView view;
     if (tensor.dims.size() > model::kMaxRank)
       return failure(ErrorCode::kUsage, "method {}: input {} has {} dimensions, expected at most {}", name,
                      spec.name, tensor.dims.size(), model::kMaxRank);
-    view.data = const_cast<std::byte*>(tensor.data.data());  // inputs are only read
-    view.dtype = tensor.dtype;
-    view.rank = static_cast<int>(tensor.dims.size());
     uint64_t bytes = model::element_bytes(tensor.dtype);
-    for (size_t i = 0; i < tensor.dims.size(); ++i) {
-      view.dims[i] = tensor.dims[i];
-      if (tensor.dims[i] < 0 || __builtin_mul_overflow(bytes, static_cast<uint64_t>(tensor.dims[i]), &bytes))
-        return failure(ErrorCode::kUsage, "method {}: input {} has a dimension of {}", name, spec.name,
-                       tensor.dims[i]);
-    }
+    for (int64_t dim : tensor.dims)
+      if (dim < 0 || __builtin_mul_overflow(bytes, static_cast<uint64_t>(dim), &bytes))
+        return failure(ErrorCode::kUsage, "method {}: input {} has a dimension of {}", name, spec.name, dim);
     if (bytes != tensor.data.size())
       return failure(ErrorCode::kUsage, "method {}: input {} has {} bytes, its shape says {}", name,
                      spec.name, tensor.data.size(), bytes);
-    views.push_back(view);
+    views.push_back(tensor.view());
   }
   if (!missing.empty()) return failure(ErrorCode::kUsage, "method {}: inputs not given: {}", name, missing);
   for (const auto& [given, tensor] : inputs) {

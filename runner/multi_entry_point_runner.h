@@ -36,6 +36,8 @@ struct Tensor {
   std::span<const T> values() const {
     return {reinterpret_cast<const T*>(data.data()), data.size() / sizeof(T)};
   }
+  // For a session, which only reads it. REQUIRES: at most kMaxRank dimensions.
+  model::TensorView view() const;
 };
 
 class MultiEntryPointRunner {

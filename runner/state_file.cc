@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "model/header_json.h"
+#include "model/program_header.h"
 #include "runner/report.h"
 #include "runner/whole_file.h"
 
@@ -156,7 +157,8 @@ Status compare(const Json& expected, const Json& given) {
 }
 
 uint64_t data_start(uint64_t header_bytes) {
-  return (kStateFixedBytes + header_bytes + kStateAlignment - 1) / kStateAlignment * kStateAlignment;
+  static_assert(kStateAlignment == model::kSectionAlignment);
+  return model::aligned(kStateFixedBytes + header_bytes);
 }
 
 std::array<std::byte, kStateFixedBytes> fixed_part(uint64_t header_bytes) {

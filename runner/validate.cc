@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
+#include <numeric>
 #include <set>
 
 #include "runner/call_values.h"
@@ -32,14 +34,7 @@ uint64_t state_hash(Session& session) {
 
 std::vector<TensorView> views_of(const Inputs& inputs) {
   std::vector<TensorView> views;
-  for (const Tensor& tensor : inputs) {
-    TensorView view;
-    view.data = const_cast<std::byte*>(tensor.data.data());  // inputs are only read
-    view.dtype = tensor.dtype;
-    view.rank = static_cast<int>(std::min<size_t>(tensor.dims.size(), model::kMaxRank));
-    std::copy_n(tensor.dims.begin(), view.rank, view.dims);
-    views.push_back(view);
-  }
+  for (const Tensor& tensor : inputs) views.push_back(tensor.view());
   return views;
 }
 
@@ -92,9 +87,8 @@ class Validation {
     for (const InputSpec& input : method.inputs)
       for (const model::Dim& dim : input.shape) {
         if (dim.kind() != model::Expression::Kind::kSymbol) continue;
-        const Symbol* symbol = definition().find_symbol(dim.symbol());
-        if (symbol->kind == Symbol::Kind::kDynamic)
-          found.insert(static_cast<size_t>(symbol - definition().symbols.data()));
+        size_t symbol = definition().symbol_index(dim.symbol());
+        if (definition().symbols[symbol].kind == Symbol::Kind::kDynamic) found.insert(symbol);
       }
     return {found.begin(), found.end()};
   }
@@ -275,8 +269,7 @@ class Validation {
       if (dim.kind() == model::Expression::Kind::kInteger) {
         forbidden = {dim.value() - 1, dim.value() + 1};
       } else {
-        auto symbol =
-            static_cast<size_t>(definition().find_symbol(dim.symbol()) - definition().symbols.data());
+        size_t symbol = definition().symbol_index(dim.symbol());
         int64_t most = one_->plan().symbols[symbol], from = most;
         if (definition().symbols[symbol].kind == Symbol::Kind::kDynamic) {
           DUET_ASSIGN(from, least(symbol));
@@ -285,13 +278,9 @@ class Validation {
       }
       for (int64_t size : forbidden) {
         auto dims = example[i].dims;
-        int64_t others = std::max<int64_t>(
-            1, example[i].dims[axis] == 0 ? 1 : [&] {
-              int64_t product = 1;
-              for (size_t a = 0; a < dims.size(); ++a) product *= a == axis ? 1 : dims[a];
-              return product;
-            }());
-        if (size < 0 || size > kMostElements / others) continue;
+        dims[axis] = 1;
+        const int64_t others = std::accumulate(dims.begin(), dims.end(), int64_t{1}, std::multiplies<>());
+        if (size < 0 || size > kMostElements / std::max<int64_t>(others, 1)) continue;
         dims[axis] = size;
         inputs[i] = blank(spec.dtype, dims);
         DUET_TRY(

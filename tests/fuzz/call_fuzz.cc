@@ -32,9 +32,8 @@ void call(model::Session& session, fuzz::Choices& choices) {
     view.rank = static_cast<int>(spec.shape.size());
     for (int axis = 0; axis < view.rank; ++axis) {
       const model::Dim& dim = spec.shape[static_cast<size_t>(axis)];
-      auto at = dim.kind() == model::Expression::Kind::kSymbol
-                    ? static_cast<size_t>(definition.find_symbol(dim.symbol()) - definition.symbols.data())
-                    : sizes.size();
+      auto at = dim.kind() == model::Expression::Kind::kSymbol ? definition.symbol_index(dim.symbol())
+                                                               : sizes.size();
       view.dims[axis] = at == sizes.size() ? dim.value() : sizes[at] >= 0 ? sizes[at] : 1 + choices.below(9);
       if (at < sizes.size()) sizes[at] = view.dims[axis];
     }

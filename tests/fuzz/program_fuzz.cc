@@ -45,11 +45,7 @@ void call_all(model::Session& session) {
         if (!tensor) break;
         tensors.push_back(std::move(*tensor));
       }
-      for (runner::Tensor& tensor : tensors) {
-        model::TensorView view{tensor.data.data(), tensor.dtype, static_cast<int>(tensor.dims.size()), {}};
-        std::copy(tensor.dims.begin(), tensor.dims.end(), view.dims);
-        views.push_back(view);
-      }
+      for (const runner::Tensor& tensor : tensors) views.push_back(tensor.view());
       (void)session.execute(static_cast<int>(m), views);
     }
 }
